@@ -1,0 +1,89 @@
+"""How people ask for GPUs: the shorthand of job files.
+
+``gpu: H100:2`` · ``gpu: 24GB..`` · ``gpu: 24GB..48GB:2`` · ``gpu: A100-80GB:0.25`` · ``gpu: 2`` · ``gpu: T4|A100:1`` ·
+``gpu: mig-3g.40gb`` · ``gpu: T4:4GB`` (a share by memory). GB is 10⁹ bytes, as cards are sold; GiB and MiB are binary. Memory is
+rounded up to whole MiB, so that what was asked for is what is there.
+"""
+
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from gpuyard_contracts.types import SHARE_FULL_MILLI
+
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB|MB|MiB)", re.IGNORECASE)
+_RANGE = re.compile(r"(?P<low>\d[\d.]*\s*[GM]i?B)\s*\.\.\s*(?P<high>\d[\d.]*\s*[GM]i?B)?", re.IGNORECASE)
+_MODEL = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]*")
+_MIG = re.compile(r"mig-\d+g\.\d+gb(\+me)?", re.IGNORECASE)
+_BYTES = {"gb": 10**9, "gib": 2**30, "mb": 10**6, "mib": 2**20}
+
+EXAMPLES = "'H100:2', '24GB..', 'A100-80GB:0.25' or 'T4:4GB'"
+
+
+def memory_mib(text: str) -> int:
+    """``24GB`` → 22889, ``16GiB`` → 16384: whole MiB, rounded up. Raises ValueError for anything else."""
+    found = _MEMORY.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no amount of memory; write it like '24GB' or '16GiB'")
+    size = Decimal(found[1]) * _BYTES[found[2].lower()]
+    return int(-(-size // 2**20))
+
+
+def parse(text: str) -> dict[str, Any]:
+    """The fields of a ``GpuAsk`` that a shorthand stands for. Raises ValueError that says what could not be read and shows examples."""
+    head, _, tail = text.strip().rpartition(":") if ":" in text else (text.strip(), "", "")
+    if not text.strip():
+        raise ValueError(f"is empty; write for example {EXAMPLES}")
+    asked: dict[str, Any] = {}
+    amount = tail if ":" in text else ""
+    if not amount and _is_number(head):
+        head, amount = "", head
+    asked.update(_kind(head, text))
+    asked.update(_amount(amount, text) if amount else {"count": 1})
+    return asked
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"\d+(\.\d+)?", text.strip()) is not None
+
+
+def _kind(head: str, text: str) -> dict[str, Any]:
+    head = head.strip()
+    if not head or head == "*":
+        return {}
+    if _MIG.fullmatch(head):
+        return {"mig_profile": head.lower().removeprefix("mig-")}
+    if found := _RANGE.fullmatch(head):
+        low = memory_mib(found["low"])
+        if not found["high"]:
+            return {"memory_mib": low}
+        high = memory_mib(found["high"])
+        if high < low:
+            raise ValueError(f"{text!r}: the range ends below its start")
+        return {"memory_mib": low, "memory_max_mib": high}
+    if _MEMORY.fullmatch(head):
+        return {"memory_mib": memory_mib(head)}
+    models = [part.strip() for part in head.split("|")]
+    if not all(_MODEL.fullmatch(model) for model in models):
+        raise ValueError(f"{text!r} is not a way to ask for GPUs; write for example {EXAMPLES}")
+    return {"models": models}
+
+
+def _amount(amount: str, text: str) -> dict[str, Any]:
+    amount = amount.strip()
+    if _MEMORY.fullmatch(amount):
+        return {"count": 1, "share_memory_mib": memory_mib(amount)}
+    try:
+        number = Decimal(amount)
+    except InvalidOperation:
+        raise ValueError(f"{text!r}: {amount!r} is neither a number of GPUs, a share such as 0.25, nor memory such as 4GB") from None
+    if not number.is_finite() or number <= 0 or len(amount) > 12:
+        raise ValueError(f"{text!r}: the number of GPUs must be above 0")
+    if number == number.to_integral_value():
+        return {"count": int(number)}
+    if number > 1:
+        raise ValueError(f"{text!r}: a share is below 1; whole GPUs and a share are not asked for together")
+    milli = number * SHARE_FULL_MILLI
+    if milli != milli.to_integral_value():
+        raise ValueError(f"{text!r}: shares are counted in thousandths of a GPU; write at most three decimals")
+    return {"count": 1, "milli": int(milli)}
