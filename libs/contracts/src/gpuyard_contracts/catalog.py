@@ -1,5 +1,8 @@
 """Every message there is, found by class, by type or by subject."""
 
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+
 from gpuyard_contracts.envelope import Ask, Message, Payload
 from gpuyard_contracts.messages import api, asks, billing, monitor, node, placement, requests, scheduler
 from gpuyard_contracts.subjects import fields_of
@@ -25,31 +28,36 @@ ASKS: tuple[type[Ask], ...] = tuple(kind for kind in _classes(Ask) if issubclass
 
 BY_TYPE: dict[str, type[Payload]] = {kind.TYPE: kind for kind in PAYLOADS}
 
-_Shape = tuple[int, tuple[int, ...]]
+_Fixed = Callable[[Sequence[str]], tuple[str, ...]]
+"""From the tokens of a subject to its fixed ones."""
+_Known = dict[tuple[str, ...], tuple[type[Payload], tuple[tuple[str, int], ...]]]
+"""By the fixed tokens of a shape: the class, and for each field of its subject the token's place."""
 
 
-def _index() -> tuple[dict[int, list[_Shape]], dict[tuple[_Shape, tuple[str, ...]], type[Payload]]]:
-    shapes: dict[int, list[_Shape]] = {}
-    found: dict[tuple[_Shape, tuple[str, ...]], type[Payload]] = {}
+def _index() -> dict[int, list[tuple[_Fixed, _Known]]]:
+    """By the number of tokens: the shapes (which places are fixed) with what is known of each. `find` is called for every message."""
+    shapes: dict[tuple[int, ...], _Known] = {}
+    lengths: dict[int, list[tuple[_Fixed, _Known]]] = {}
     for kind in PAYLOADS:
         tokens = kind.SUBJECT.split(".")
         fixed = tuple(place for place, token in enumerate(tokens) if not token.startswith("{"))
-        shape = (len(tokens), fixed)
-        if shape not in shapes.setdefault(len(tokens), []):
-            shapes[len(tokens)].append(shape)
-        found[shape, tuple(tokens[place] for place in fixed)] = kind
-    return shapes, found
+        free = (place for place in range(len(tokens)) if place not in fixed)
+        shape = (len(tokens), *fixed)
+        if shape not in shapes:
+            shapes[shape] = {}
+            lengths.setdefault(len(tokens), []).append((itemgetter(*fixed), shapes[shape]))
+        shapes[shape][itemgetter(*fixed)(tokens)] = (kind, tuple(zip(fields_of(kind.SUBJECT), free, strict=True)))
+    return lengths
 
 
-_SHAPES, _FOUND = _index()
+_BY_LENGTH = _index()
 
 
 def find(subject: str) -> tuple[type[Payload] | None, dict[str, str]]:
     """The class of a stream's message by its subject, and the fields that the subject carries; (None, {}) for an unknown one."""
     tokens = subject.split(".")
-    for shape in _SHAPES.get(len(tokens), ()):
-        kind = _FOUND.get((shape, tuple(tokens[place] for place in shape[1])))
-        if kind is not None:
-            carried = (token for place, token in enumerate(tokens) if place not in shape[1])
-            return kind, dict(zip(fields_of(kind.SUBJECT), carried, strict=True))
+    for fixed, known in _BY_LENGTH.get(len(tokens), ()):
+        found = known.get(fixed(tokens))
+        if found is not None:
+            return found[0], {field: tokens[place] for field, place in found[1]}
     return None, {}

@@ -6,7 +6,7 @@ rounded up to whole MiB, so that what was asked for is what is there.
 """
 
 import re
-from decimal import Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import Any
 
 from gpuyard_contracts.types import SHARE_FULL_MILLI
@@ -26,21 +26,17 @@ def memory_mib(text: str) -> int:
     if found is None:
         raise ValueError(f"{text!r} is no amount of memory; write it like '24GB' or '16GiB'")
     size = Decimal(found[1]) * _BYTES[found[2].lower()]
-    return int(-(-size // 2**20))
+    return int((size / 2**20).to_integral_value(ROUND_CEILING))
 
 
 def parse(text: str) -> dict[str, Any]:
     """The fields of a ``GpuAsk`` that a shorthand stands for. Raises ValueError that says what could not be read and shows examples."""
-    head, _, tail = text.strip().rpartition(":") if ":" in text else (text.strip(), "", "")
-    if not text.strip():
-        raise ValueError(f"is empty; write for example {EXAMPLES}")
-    asked: dict[str, Any] = {}
-    amount = tail if ":" in text else ""
-    if not amount and _is_number(head):
-        head, amount = "", head
-    asked.update(_kind(head, text))
-    asked.update(_amount(amount, text) if amount else {"count": 1})
-    return asked
+    head, colon, amount = text.strip().rpartition(":")
+    if not colon:
+        head, amount = ("", amount) if _is_number(amount) else (amount, "1")
+    if not text.strip(" :"):
+        raise ValueError(f"{text!r} asks for nothing; write for example {EXAMPLES}")
+    return _kind(head, text) | _amount(amount, text)
 
 
 def _is_number(text: str) -> bool:

@@ -40,6 +40,7 @@ def _consume(durable: Durable) -> tuple[str, ...]:
     return (
         f"$JS.API.CONSUMER.INFO.{durable.stream}.{durable.name}",
         f"$JS.API.CONSUMER.MSG.NEXT.{durable.stream}.{durable.name}",
+        f"$JS.API.CONSUMER.RESET.{durable.stream}.{durable.name}",  # a new leader begins where the dead one was last acknowledged
         *(prefix.format(stream=durable.stream, durable=durable.name) for prefix in ACK_PREFIXES),
     )
 

@@ -26,13 +26,20 @@ def type_of_template(template: str) -> str:
     return ".".join(part for part in template.split(".") if not part.startswith("{") and part != NOBODY)
 
 
+@lru_cache(maxsize=512)
+def _format(template: str) -> tuple[str, tuple[str, ...]]:
+    """The template as a %-format, and its fields."""
+    return _PLACE.sub("%s", template.replace("%", "%%")), fields_of(template)
+
+
 def build(template: str, message: Any) -> str:
     """The subject of one message. Raises ValueError for a field that is no safe token."""
-    values = {name: str(getattr(message, name)) for name in fields_of(template)}
-    for name, value in values.items():
+    pattern, names = _format(template)
+    values = [str(getattr(message, name)) for name in names]
+    for name, value in zip(names, values, strict=True):
         if _SAFE.fullmatch(value) is None:
             raise ValueError(f"{name}={value!r} cannot be a subject token")
-    return _PLACE.sub(lambda found: values[found[1]], template)
+    return pattern % tuple(values)
 
 
 @lru_cache(maxsize=512)

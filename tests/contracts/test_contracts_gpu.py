@@ -1,0 +1,50 @@
+"""The GPU shorthand of job files."""
+
+import pytest
+from gpuyard_contracts.gpu import memory_mib, parse
+from gpuyard_contracts.spec import GpuAsk, JobSpec
+from pydantic import ValidationError
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("H100:2", GpuAsk(models=("H100",), count=2)),
+        ("2", GpuAsk(count=2)),
+        ("24GB..", GpuAsk(memory_mib=22889)),
+        ("24GB..48GB:2", GpuAsk(memory_mib=22889, memory_max_mib=45777, count=2)),
+        ("16GiB", GpuAsk(memory_mib=16384)),
+        ("A100-80GB:0.25", GpuAsk(models=("A100-80GB",), milli=250)),
+        ("T4 | A100 : 1", GpuAsk(models=("T4", "A100"))),
+        ("mig-3g.40gb", GpuAsk(mig_profile="3g.40gb")),
+        ("T4:4GB", GpuAsk(models=("T4",), share_memory_mib=3815)),
+        ("0.5", GpuAsk(milli=500)),
+    ],
+)
+def test_shorthand_is_read(text, asked) -> None:
+    """Each form stands for exactly one ask."""
+    assert GpuAsk(**parse(text)) == asked
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", "x:y", "T4:0", "T4:-1", "T4:1.5", "T4:0.0001", "T4:nan", "T4:1e9", "48GB..24GB", "T4:2:2", "§4:1"]
+)
+def test_what_cannot_be_read_is_refused_with_an_explanation(text) -> None:
+    """A typo never becomes another request."""
+    with pytest.raises(ValueError) as caught:
+        GpuAsk(**parse(text))
+    assert len(str(caught.value)) > 10
+
+
+def test_memory_is_rounded_up_to_whole_mebibytes() -> None:
+    """What was asked for is there: 24 GB are 22888.2 MiB. A card sold as 16 GB (15360 MiB) has what '16GB' asks for."""
+    assert memory_mib("24GB") == 22889
+    assert memory_mib("16GB") <= 15360
+
+
+def test_a_job_takes_the_shorthand_or_the_long_form() -> None:
+    """Both say the same."""
+    short = JobSpec(name="a", command=("x",), gpu="T4:2")  # type: ignore[arg-type]
+    assert short.gpu == GpuAsk(models=("T4",), count=2)
+    with pytest.raises(ValidationError, match="valid dictionary"):
+        JobSpec(name="a", command=("x",), gpu=True)  # type: ignore[arg-type]
