@@ -61,7 +61,8 @@ def test_a_killed_agents_job_is_adopted_with_its_output_and_exit_code(yard: Yard
 def test_the_whole_group_is_killed_after_the_grace(yard: Yard) -> None:
     """A job that ignores SIGTERM, with a child in a session of its own, is gone after its grace."""
     tally = yard.tally()
-    script = f"trap '' TERM; setsid sh -c 'trap \"\" TERM; echo $$ >> {tally}; while :; do sleep 0.2; done' & echo $$ >> {tally}; while :; do sleep 0.2; done"
+    stubborn = f"trap '' TERM; echo $$ >> {tally}; while :; do sleep 0.2; done"
+    script = f'setsid sh -c "{stubborn.replace("$", chr(92) + "$")}" & {stubborn}'
     job = yard.shell(script, grace_seconds=1)
     yard.running(job)
     pids = yard.until("both processes", lambda: tally.read_text().split(), lambda found: len(found) == 2)
@@ -81,7 +82,10 @@ def _lives(pid: int) -> bool:
 
 def test_a_hot_card_is_left_and_comes_back(yard: Yard) -> None:
     """Heat: incident with evidence, cordon by it, the job elsewhere from its checkpoint; cooled down, all of it is undone."""
-    script = "n=$(cat $GPUYARD_CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n; while [ $n -lt 60 ]; do n=$((n+1)); echo $n > $GPUYARD_CHECKPOINT_DIR/n; sleep 0.1; done"
+    script = (
+        "n=$(cat $GPUYARD_CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n; "
+        "while [ $n -lt 60 ]; do n=$((n+1)); echo $n > $GPUYARD_CHECKPOINT_DIR/n; sleep 0.1; done"
+    )
     job = yard.shell(script)
     first = yard.running(job).placement[0]
     faults.inject(yard.stack, first.node_id, "temperature", gpu=first.gpus[0], value=95)

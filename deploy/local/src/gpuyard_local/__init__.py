@@ -1,0 +1,1 @@
+"""gpuyard on one machine: embedded bus and database, the services, simulated nodes."""

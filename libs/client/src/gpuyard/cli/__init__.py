@@ -1,0 +1,1 @@
+"""The `gpuyard` command. Start reading in :mod:`gpuyard.cli.main`."""

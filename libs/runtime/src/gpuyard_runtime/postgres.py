@@ -1,0 +1,208 @@
+"""Units of work on PostgreSQL.
+
+One transaction: fence and inbox in one statement, the store's changes, the outbox row; then the commit. If the connection breaks during
+the commit itself nobody knows whether it happened: then the store is read anew before the next unit, so that memory never differs from the
+database, and the inbox decides about what is delivered again.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, Generic, Protocol, TypeVar
+
+import asyncpg
+from gpuyard_contracts.envelope import Envelope
+
+from gpuyard_runtime.clock import Clock
+from gpuyard_runtime.database import meaning, open_connection
+from gpuyard_runtime.faults import Fenced
+from gpuyard_runtime.frames import Outgoing, outgoing, pack, unpack
+from gpuyard_runtime.store import Store
+from gpuyard_runtime.units import Committed, Work
+
+S = TypeVar("S", bound=Store)
+
+CLAIM = """
+with fence as (select epoch from runtime_leader where service = $1 for share),
+     fresh as (insert into inbox (key, at) select key, $3 from unnest($2::text[]) as given (key) on conflict do nothing returning key)
+select (select epoch from fence) as epoch, array(select key from fresh) as fresh
+"""
+FENCE = "select epoch from runtime_leader where service = $1 for share"
+CLOSE = """
+with gone as (delete from outbox where id = any($1::int8[])),
+     kept as (insert into outbox (content) select content from unnest($2::bytea[]) as given (content) returning id)
+select id from kept
+"""
+LEFT = "select id, content from outbox order by id"
+SWEEP = "delete from outbox where id = any($1::int8[])"
+PRUNE = "delete from inbox where ctid = any(array(select ctid from inbox where at < $1 limit 10000))"
+
+
+class Published(Protocol):
+    """What the units need of the relay: which outbox rows are done with, and where what was left over goes."""
+
+    def take_done(self) -> list[int]:
+        """Rows that can be deleted."""
+        ...
+
+    def put_back_done(self, done: list[int]) -> None:
+        """Their deletion did not commit."""
+        ...
+
+    def holds(self, outbox_id: int) -> bool:
+        """Whether a row is known already."""
+        ...
+
+    def take_row(self, outbox_id: int, messages: Sequence[Outgoing]) -> None:
+        """Publish a row."""
+        ...
+
+
+class PostgresUnits(Generic[S]):
+    """Runs units on one connection. `epoch` is the leader's; None without one (many instances at once)."""
+
+    def __init__(
+        self, make: Callable[[], S], dsn: str, schema: str, service: str, clock: Clock, relay: Published, *, epoch: int | None
+    ) -> None:
+        self._make = make
+        self._dsn = dsn
+        self._schema = schema
+        self._service = service
+        self._clock = clock
+        self._relay = relay
+        self._epoch = epoch
+        self._conn: asyncpg.Connection | None = None
+        self._store = make()
+        self._is_stale = True
+
+    @property
+    def store(self) -> S:
+        """The store as the last committed unit left it."""
+        return self._store
+
+    async def open(self) -> None:
+        """Read the store, and give the relay what an earlier life left in the outbox. Raises Unavailable, Fatal."""
+        conn = await self._connected()
+        try:
+            store = self._make()
+            async with conn.transaction(isolation="repeatable_read", readonly=True):
+                await store.load(conn)
+                left = await conn.fetch(LEFT)
+        except Exception as error:
+            self._forget(conn)
+            raise meaning(error) from error
+        store.inherit(self._store)
+        store.loaded()
+        self._store = store
+        self._is_stale = False
+        for row in left:
+            if not self._relay.holds(row["id"]):
+                self._relay.take_row(row["id"], unpack(row["content"]))
+
+    async def run(self, keys: Sequence[str], work: Work) -> Committed:
+        """One unit; see :class:`gpuyard_runtime.units.Units`."""
+        if self._is_stale:
+            await self.open()
+        store = self._store
+        done: list[int] = []
+        conn: asyncpg.Connection | None = None
+        is_committing = False
+        try:
+            if keys:
+                conn = await self._begun()
+                said = work(await self._claim(conn, keys))
+            else:
+                said = work(())
+                if not said and not store.is_changed:
+                    return Committed(0, ())
+                conn = await self._begun()
+                self._check(await conn.fetchval(FENCE, self._service) if self._epoch is not None else None)
+            await store.flush(conn)
+            done = self._relay.take_done()
+            outbox_id, encoded = await self._close(conn, said, done)
+            is_committing = True
+            await _commit(conn)
+        except BaseException as error:
+            store.undo()
+            self._relay.put_back_done(done)
+            understood = meaning(error)
+            # A refused commit (a deferred constraint) is a rollback; one that broke off may have happened.
+            is_unknown = is_committing and not (understood is error and isinstance(error, asyncpg.PostgresError))
+            if conn is not None:
+                await self._roll_back(conn, is_unknown=is_unknown)
+            if understood is error:
+                raise
+            raise understood from error
+        store.settle()
+        return Committed(outbox_id, said, encoded)
+
+    async def _claim(self, conn: asyncpg.Connection, keys: Sequence[str]) -> set[str]:
+        row = await conn.fetchrow(CLAIM, self._service, list(keys), self._clock.now())
+        assert row is not None
+        self._check(row["epoch"])
+        return set(row["fresh"])
+
+    def _check(self, epoch: int | None) -> None:
+        if self._epoch is not None and epoch != self._epoch:
+            raise Fenced(f"epoch {epoch} leads, ours is {self._epoch}")
+
+    async def _close(self, conn: asyncpg.Connection, said: Sequence[Envelope[Any]], done: list[int]) -> tuple[int, list[Outgoing]]:
+        if not said and not done:
+            return 0, []
+        encoded = [outgoing(envelope) for envelope in said]
+        kept = await conn.fetchval(CLOSE, done, [pack(encoded)] if encoded else [])
+        return int(kept or 0), encoded
+
+    async def _begun(self) -> asyncpg.Connection:
+        conn = await self._connected()
+        await conn.execute("begin")
+        return conn
+
+    async def _roll_back(self, conn: asyncpg.Connection, *, is_unknown: bool) -> None:
+        """End the open transaction; a connection that cannot do so is given up, and the server then undoes what it did."""
+        self._is_stale = self._is_stale or is_unknown
+        if is_unknown or conn.is_closed():
+            self._forget(conn)
+            return
+        try:
+            if conn.is_in_transaction():
+                await conn.execute("rollback")
+        except Exception:  # whatever it says, the connection is of no use any more
+            self._forget(conn)
+
+    async def _connected(self) -> asyncpg.Connection:
+        if self._conn is None or self._conn.is_closed():
+            self._conn = await open_connection(self._dsn, self._schema, f"{self._service} units")
+        return self._conn
+
+    def _forget(self, conn: asyncpg.Connection) -> None:
+        conn.terminate()
+        self._conn = None
+
+    async def sweep(self) -> None:
+        """Delete outbox rows that are done with, when no unit does it on its way. Raises Unavailable, Fatal."""
+        done = self._relay.take_done()
+        if not done:
+            return
+        try:
+            await (await self._connected()).execute(SWEEP, done)
+        except Exception as error:
+            self._relay.put_back_done(done)
+            raise meaning(error) from error
+
+    async def prune(self, before: datetime) -> int:
+        """Forget inbox keys from before this instant, 10,000 at most; returns how many. Raises Unavailable, Fatal."""
+        try:
+            return int((await (await self._connected()).execute(PRUNE, before)).split()[-1])
+        except Exception as error:
+            raise meaning(error) from error
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._conn is not None:
+            await self._conn.close(timeout=2)
+
+
+async def _commit(conn: asyncpg.Connection) -> None:
+    # A transaction in which a statement failed unnoticed is rolled back by "commit" without an error.
+    if (tag := await conn.execute("commit")) != "COMMIT":
+        raise RuntimeError(f"the transaction ended with {tag}: a statement in it failed and nobody looked")

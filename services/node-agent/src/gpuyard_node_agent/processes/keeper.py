@@ -1,0 +1,393 @@
+# ruff: noqa: PTH101, PTH105, PTH108, PTH110, PTH116, PTH123
+# The keeper imports this and must be up in milliseconds: pathlib alone would double its start time.
+"""The keeper: starts a node's workloads, outlives the agent, knows how each ended, and kills them when the lease runs out.
+
+A small process of its own, one for each node, which the agent starts and talks to over a socket. It is the workloads' parent: when the
+agent is killed they live on, their exit status is not lost, and the next agent finds them. And it is the one who fences: a lease that
+nobody renews ends here, whatever has become of the agent. On disk it keeps only the lease's end, and what is still to be told when it
+leaves an idle node. It stands on the standard library alone (`-I -S -E`), small and quickly up. Read :meth:`Keeper.run` and
+:meth:`Keeper.do`.
+
+Language: one JSON object a line. Asks say what to `do`: hello, spawn, stop, lease, adopt, forget, end-all. Answers and events say what they
+are in `is`: hello, spawned, failed, absent, ended.
+"""
+
+import fcntl
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+from typing import Any
+
+from gpuyard_node_agent.processes.held import Held, launch
+from gpuyard_node_agent.processes.procfs import (
+    boot_id,
+    find_marked,
+    has_children,
+    has_group,
+    mark_of,
+    now_ms,
+    pids_after,
+    started_ms_of,
+    stat_of,
+)
+
+SOCKET = "keeper.sock"
+LOCK = "keeper.lock"
+LEASE = "lease"
+LEFT = "left.json"
+
+LINGER_MS = 5_000
+"""How long an idle keeper that no agent speaks to stays."""
+CAP_EVERY_MS = 5_000
+OPEN_FILES = 65_536
+FIRST_LOOK_MS = 1
+LONGEST_LOOK_MS = 200
+LEAVING_GRACE_MS = 5_000
+PR_SET_CHILD_SUBREAPER = 36
+
+
+class Keeper:
+    """All of a node's workloads. One thread; every ask is answered at once."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.instance = os.urandom(8).hex()
+        self.held: dict[str, Held] = {}
+        self.living: dict[str, Held] = {}
+        self.by_pid: dict[int, Held] = {}
+        self.pidfds: dict[int, Held] = {}
+        self.agents: dict[socket.socket, bytes] = {}
+        self.lease_ms: int | None = None
+        self.boot = boot_id()
+        self.alone_ms = now_ms()
+        self.cap_ms = now_ms()
+        self.is_leaving = False
+        self.is_subreaper = _become_subreaper()
+        self.selector = selectors.DefaultSelector()
+        self.wakers = socket.socketpair()
+
+    # -- life
+
+    def run(self) -> None:
+        """Serve until the node is idle and nobody speaks to it, or until everything was asked to end."""
+        self._recall()
+        self._wake_on_signals()
+        door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        os.chdir(self.folder)  # a path below it may be longer than a socket's address
+        if os.path.exists(SOCKET):
+            os.unlink(SOCKET)
+        door.bind(SOCKET)
+        os.chmod(SOCKET, 0o600)
+        door.listen(8)
+        door.setblocking(False)
+        os.chdir("/")
+        self.selector.register(door, selectors.EVENT_READ, self._knocked)
+        while not self._is_over():
+            for key, _ in self.selector.select(self._patience()):
+                key.data(key.fileobj)
+            self._look()
+        self._leave()
+
+    def _wake_on_signals(self) -> None:
+        for end in self.wakers:
+            end.setblocking(False)
+        signal.set_wakeup_fd(self.wakers[1].fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, lambda *_: None)
+        for number in (signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)
+        self.selector.register(self.wakers[0], selectors.EVENT_READ, self._signalled)
+
+    def _is_over(self) -> bool:
+        if self.living:
+            return False
+        return self.is_leaving or (not self.agents and now_ms() - self.alone_ms >= LINGER_MS)
+
+    def _patience(self) -> float:
+        """Seconds until something is due."""
+        due = [self.cap_ms + CAP_EVERY_MS]
+        for one in self.living.values():
+            if one.kill_ms is not None:
+                due.append(one.kill_ms)
+            if one.is_leader_gone:
+                due.append(one.look_ms)
+            if not one.is_fenced and self.lease_ms is not None:
+                due.append(self.lease_ms)
+        if not self.agents:
+            due.append(self.alone_ms + LINGER_MS)
+        return max(min(due) - now_ms(), 0) / 1000
+
+    def _recall(self) -> None:
+        """The lease's end, and what an earlier keeper of this boot left untold."""
+        try:
+            with open(f"{self.folder}/{LEASE}") as file:
+                boot, until = file.read().split()
+            self.lease_ms = int(until) if boot == self.boot else None
+        except (OSError, ValueError):
+            self.lease_ms = None
+        try:
+            with open(f"{self.folder}/{LEFT}") as file:
+                left = json.load(file)
+        except (OSError, ValueError):
+            return
+        os.unlink(f"{self.folder}/{LEFT}")
+        if left["boot"] == self.boot:
+            self.instance = left["instance"]
+            self.held = {told["key"]: Held.of_told(told) for told in left["held"]}
+
+    def _leave(self) -> None:
+        """Nothing runs: write down what was not told yet, and go."""
+        left = {"boot": self.boot, "instance": self.instance, "held": [one.told() for one in self.held.values()]}
+        with open(f"{self.folder}/{LEFT}.new", "w") as file:
+            json.dump(left, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(f"{self.folder}/{LEFT}.new", f"{self.folder}/{LEFT}")
+        os.unlink(f"{self.folder}/{SOCKET}")
+
+    # -- talk
+
+    def _knocked(self, door: socket.socket) -> None:
+        guest, _ = door.accept()
+        guest.setblocking(False)
+        guest.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 20)
+        self.agents[guest] = b""
+        self.selector.register(guest, selectors.EVENT_READ, self._spoken)
+
+    def _spoken(self, guest: socket.socket) -> None:
+        try:
+            data = guest.recv(1 << 20)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._gone(guest)
+            return
+        *lines, rest = (self.agents[guest] + data).split(b"\n")
+        self.agents[guest] = rest
+        for line in lines:
+            for answer in self.do(json.loads(line)):
+                self._tell(guest, answer)
+
+    def _gone(self, guest: socket.socket) -> None:
+        if self.agents.pop(guest, None) is not None:
+            self.selector.unregister(guest)
+            guest.close()
+        self.alone_ms = now_ms()
+
+    def _tell(self, guest: socket.socket, told: dict[str, Any]) -> None:
+        """Send, or take the agent for dead: the next one finds everything by `hello`."""
+        if guest not in self.agents:
+            return
+        try:
+            guest.settimeout(2.0)
+            guest.sendall(json.dumps(told).encode() + b"\n")
+            guest.setblocking(False)
+        except OSError:
+            self._gone(guest)
+
+    def do(self, ask: dict[str, Any]) -> list[dict[str, Any]]:
+        """One ask, done and answered."""
+        what, one = ask["do"], self.held.get(ask.get("key", ""))
+        if what == "hello":
+            everything = [found.told() for found in self.held.values()]
+            return [{"is": "hello", "instance": self.instance, "boot": self.boot, "lease_ms": self.lease_ms, "held": everything}]
+        if what == "spawn":
+            return [self._spawn(ask)]
+        if what == "adopt":
+            return [self._adopt(ask)]
+        if what == "stop" and one is not None:
+            self._stop(one, int(ask["grace_ms"]))
+        elif what == "lease":
+            self._renew(int(ask["until_ms"]))
+        elif what == "forget" and one is not None and one.ended_ms is not None:
+            del self.held[one.key]
+        elif what == "end-all":
+            self._end_all(int(ask["grace_ms"]))
+        return []
+
+    # -- deeds
+
+    def _spawn(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """Start a workload, or tell of the one that this key has already."""
+        key = ask["key"]
+        if key not in self.held:
+            if self.is_leaving or self.lease_ms is None or now_ms() >= self.lease_ms:
+                return {"is": "failed", "key": key, "errno": 0, "text": "the lease is over"}
+            try:
+                pid = launch(ask)
+            except OSError as error:
+                return {"is": "failed", "key": key, "errno": error.errno or 0, "text": error.strerror or str(error)}
+            found = stat_of(pid)
+            one = Held(key, pid, 0 if found is None else found.ticks, is_child=True, caps=ask["caps"])
+            self.held[key] = self.living[key] = self.by_pid[pid] = one
+        return {"is": "spawned", **self.held[key].told()}
+
+    def _adopt(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """Watch a workload that another keeper started: found by its pid and start time, or by its mark in the environment."""
+        key = ask["key"]
+        if key in self.held:
+            return {"is": "spawned", **self.held[key].told()}
+        pid, ticks = int(ask.get("pid") or 0) or find_marked(key), int(ask.get("ticks") or 0)
+        found = stat_of(pid) if pid else None
+        if found is None or found.state == "Z" or (ticks and found.ticks != ticks):
+            return {"is": "absent", "key": key}
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            return {"is": "absent", "key": key}
+        one = self.held[key] = self.living[key] = Held(key, pid, found.ticks, is_child=False, caps=ask["caps"])
+        one.started_ms = ask.get("started_ms") or started_ms_of(found)
+        one.started_at = ask.get("started_at") or one.started_at - (now_ms() - one.started_ms) / 1000
+        self.pidfds[fd] = one
+        self.selector.register(fd, selectors.EVENT_READ, self._adopted_ended)
+        return {"is": "spawned", **one.told()}
+
+    def _stop(self, one: Held, grace_ms: int) -> None:
+        if one.ended_ms is not None:
+            return
+        if not one.is_stopped and not one.is_leader_gone:
+            one.is_stopped = True
+            if grace_ms > 0:
+                one.strike(signal.SIGTERM)
+                one.strike(signal.SIGCONT)  # who is held by SIGSTOP could not hear it
+        kill_ms = now_ms() + grace_ms
+        one.kill_ms = kill_ms if one.kill_ms is None else min(one.kill_ms, kill_ms)
+
+    def _renew(self, until_ms: int) -> None:
+        self.lease_ms = until_ms
+        fd = os.open(f"{self.folder}/{LEASE}", os.O_WRONLY | os.O_CREAT, 0o600)
+        os.pwrite(fd, f"{self.boot} {until_ms:020d}\n".encode(), 0)
+        os.close(fd)
+
+    def _end_all(self, grace_ms: int) -> None:
+        self.is_leaving = True
+        for one in self.living.values():
+            self._stop(one, grace_ms)
+
+    # -- watch
+
+    def _signalled(self, wake: socket.socket) -> None:
+        if signal.SIGTERM in wake.recv(4096):
+            self._end_all(LEAVING_GRACE_MS)
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None:
+                return
+            one = self.by_pid.pop(found.si_pid, None)
+            if one is not None:
+                is_exit = found.si_code == os.CLD_EXITED
+                one.code, one.signal = (found.si_status, None) if is_exit else (None, found.si_status)
+                self._leader_ended(one)
+            os.waitpid(found.si_pid, 0)
+
+    def _adopted_ended(self, fd: int) -> None:
+        self.selector.unregister(fd)
+        os.close(fd)
+        self._leader_ended(self.pidfds.pop(fd))
+
+    def _leader_ended(self, one: Held) -> None:
+        """The first process is over: what is left of its group goes with it, before the leader is reaped and its number is free."""
+        one.is_leader_gone = True
+        one.strike(signal.SIGKILL)
+        one.look_ms = 0
+
+    def _look(self) -> None:
+        """Everything that is due: the lease, kills, groups that should be empty, files that grew while the agent is away."""
+        at = now_ms()
+        if self.lease_ms is not None and at >= self.lease_ms:
+            for one in self.living.values():
+                if not one.is_fenced:
+                    one.is_fenced, one.kill_ms = True, at
+        for one in list(self.living.values()):
+            if one.kill_ms is not None and at >= one.kill_ms:
+                one.strike(signal.SIGKILL)
+                one.kill_ms = at + LONGEST_LOOK_MS
+            if one.is_leader_gone and at >= one.look_ms:
+                self._clear(one, at)
+        if at - self.cap_ms >= CAP_EVERY_MS:
+            self.cap_ms = at
+            self._cap_files()
+
+    def _clear(self, one: Held, at: int) -> None:
+        """Kill what is left of a workload; once nothing is, tell."""
+        left = [pid for pid in self._strays(one) if _kill(pid)]
+        if left or has_group(one.pid):
+            one.strike(signal.SIGKILL)
+            one.look_ms = at + min(FIRST_LOOK_MS << min(one.looks, 8), LONGEST_LOOK_MS)
+            one.looks += 1
+            return
+        one.ended_ms = at
+        del self.living[one.key]
+        for guest in tuple(self.agents):
+            self._tell(guest, {"is": "ended", **one.told()})
+
+    def _strays(self, one: Held) -> list[int]:
+        """Processes of the workload that left its group: orphans that came to the keeper, by session or by mark."""
+        is_ours = self.is_subreaper and one.is_child
+        if is_ours and not self.by_pid and not has_children():
+            return []
+        me = os.getpid()
+        found: list[int] = []
+        for pid in pids_after(one.pid):
+            seen = stat_of(pid)
+            if seen is None or seen.state == "Z" or pid in self.by_pid or pid == me:
+                continue
+            is_candidate = seen.parent == me or not is_ours
+            if is_candidate and (seen.session == one.pid or mark_of(pid) == one.key):
+                found.append(pid)
+        return found
+
+    def _cap_files(self) -> None:
+        """While no agent reads the outputs, keep them from filling the disk: the oldest part stays."""
+        if self.agents:
+            return
+        for one in self.living.values():
+            for path, cap in one.caps.items():
+                try:
+                    if os.stat(path).st_size > 2 * cap:
+                        os.truncate(path, cap)
+                except OSError:
+                    continue
+
+
+def _kill(pid: int) -> bool:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _become_subreaper() -> bool:
+    """Orphans of the workloads come to this process instead of to init."""
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    except (ImportError, OSError, AttributeError):
+        return False
+
+
+def main() -> int:
+    """Keep the node whose folder is the first argument: 0 when it is over, 1 where another keeper has the folder."""
+    folder = sys.argv[1]
+    os.umask(0o022)
+    lock = os.open(f"{folder}/{LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return 1
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES), hard))
+    Keeper(folder).run()
+    return 0

@@ -1,0 +1,93 @@
+# ruff: noqa: PTH123, PTH208
+# The keeper imports this and must be up in milliseconds: pathlib alone would double its start time.
+"""What the kernel says of this machine's processes: who they are, when they started, whose they are.
+
+A pid alone names nobody, since numbers are given again; pid and start time do. On the standard library alone: the keeper stands on it.
+"""
+
+import os
+import time
+from typing import NamedTuple
+
+from gpuyard_node_agent.domain.marks import ALLOCATION, RANK
+
+
+class Stat(NamedTuple):
+    """One process: state letter, parent, session, and start time in clock ticks since boot."""
+
+    state: str
+    parent: int
+    session: int
+    ticks: int
+
+
+def now_ms() -> int:
+    """Milliseconds on the machine's boot clock, which neither jumps nor stops."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+
+
+def boot_id() -> str:
+    """The kernel's name of this boot."""
+    with open("/proc/sys/kernel/random/boot_id") as file:
+        return file.read().strip()
+
+
+def stat_of(pid: int) -> Stat | None:
+    """A process; None where there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return Stat(fields[0].decode(), int(fields[1]), int(fields[3]), int(fields[19])) if len(fields) > 19 else None
+
+
+def started_ms_of(stat: Stat) -> int:
+    """When the process began, on the boot clock (to a clock tick, 10 ms as a rule)."""
+    return stat.ticks * 1000 // os.sysconf("SC_CLK_TCK")
+
+
+def mark_of(pid: int) -> str:
+    """The key of the workload that a process belongs to by its environment; empty where it says none."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            told = dict(part.split(b"=", 1) for part in file.read().split(b"\0") if b"=" in part)
+    except OSError:
+        return ""
+    allocation, rank = told.get(ALLOCATION.encode()), told.get(RANK.encode())
+    return f"{allocation.decode('utf-8', 'replace')}.{rank.decode('utf-8', 'replace')}" if allocation and rank else ""
+
+
+def pids_after(pid: int) -> list[int]:
+    """Processes that may descend from this one: younger ones have greater numbers, unless the numbers have begun anew."""
+    everyone = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [other for other in everyone if other > pid] if os.getpid() < pid else everyone
+
+
+def find_marked(key: str) -> int:
+    """The first process of a workload, by its mark: the leader of its session; 0 where there is none."""
+    for pid in pids_after(1):
+        found = stat_of(pid)
+        if found is not None and found.session == pid and found.state != "Z" and mark_of(pid) == key:
+            return pid
+    return 0
+
+
+def has_group(pid: int) -> bool:
+    """Whether anybody is in the process group."""
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def has_children() -> bool:
+    """Whether this process has any child, living or not yet reaped."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True

@@ -1,0 +1,64 @@
+"""Whether an ask could ever be served by the fleet as it is built, whoever holds what now."""
+
+from gpuyard_scheduler.domain.ask import need, portion
+from gpuyard_scheduler.domain.fleet import Fleet
+from gpuyard_scheduler.domain.model import Ask, Kind, Tenant
+from gpuyard_scheduler.domain.pool import Bank, Pool
+
+
+def ever_fits(ask: Ask, fleet: Fleet, *, is_open_only: bool = False) -> bool:
+    """Whether all ranks would find room on an idle fleet (cordoned and silent nodes count too, unless `is_open_only`)."""
+    key = (ask, is_open_only)
+    found = fleet.ever.get(key)
+    if found is None:
+        if len(fleet.ever) > 100_000:
+            fleet.ever.clear()
+        found = fleet.ever[key] = any(_hosts(ask, kind, pools, is_open_only) for kind, pools in fleet.kinds(ask))
+    return found
+
+
+def settled(ask: Ask, fleet: Fleet) -> Ask:
+    """The ask without its wish to avoid nodes and cards, where no other open place could ever take it."""
+    if (ask.avoid_nodes or ask.avoid_gpus) and not ever_fits(ask, fleet, is_open_only=True):
+        return ask._replace(avoid_nodes=frozenset(), avoid_gpus=frozenset())
+    return ask
+
+
+def is_over_quota_for_ever(ask: Ask, tenant: Tenant, fleet: Fleet) -> bool:
+    """Whether the tenant could not run it even if it ran nothing else, on any kind of card that serves the ask."""
+    kinds = [kind for kind, _ in fleet.kinds(ask)]
+    if not kinds:
+        milli = 1 if ask.share_mib is not None and ask.milli == 1000 else ask.milli
+        return tenant.quota_milli is not None and milli * ask.ranks * ask.cards > tenant.quota_milli
+    return all(_is_above(tenant, *need(ask, kind)) for kind in kinds)
+
+
+def _is_above(tenant: Tenant, milli: int, mib: int) -> bool:
+    above = tenant.quota_milli is not None and milli > tenant.quota_milli
+    return above or (tenant.quota_mib is not None and mib > tenant.quota_mib)
+
+
+def _hosts(ask: Ask, kind: Kind, pools: tuple[Pool, ...], is_open_only: bool) -> bool:
+    left = ask.ranks
+    if portion(ask, kind)[0] > 1000:
+        return False
+    for pool in pools:
+        for bank in pool.banks.values():
+            left -= most_ranks(ask, bank, is_open_only)
+            if left <= 0:
+                return True
+    return False
+
+
+def most_ranks(ask: Ask, bank: Bank, is_open_only: bool) -> int:
+    """How many ranks an idle bank takes; two of one job never share a card."""
+    node = bank.node
+    if (is_open_only and not node.is_open) or node.node_id in ask.avoid_nodes or not has_labels(ask, node.labels):
+        return 0
+    cards = sum(1 for card in bank.cards if card.uuid not in ask.avoid_gpus and (card.is_open or not is_open_only))
+    return min(cards // ask.cards, node.facts.cpu_milli // ask.cpu_milli, node.facts.memory_mib // ask.memory_mib)
+
+
+def has_labels(ask: Ask, labels: dict[str, str]) -> bool:
+    """Whether a node carries every label that is asked for."""
+    return all(labels.get(key) == value for key, value in ask.labels)

@@ -1,0 +1,263 @@
+"""The decision: who starts where, who waits and why, for whom room is kept.
+
+:func:`decide` is pure: the same snapshot and policy give the same plan, whatever order the rows came in; it leaves the snapshot as it was.
+A plan is a proposal; placement checks it against the truth, so nothing here need think about races.
+
+A cycle takes heads in order (:mod:`gpuyard_scheduler.domain.order`). A head that cannot start leaves the cycle with a verdict that holds
+for its whole line, and blocks nobody: others go on with other asks. Lines whose verdict still holds are not looked at again until something
+has been freed that could change it, so a cycle costs what changed and what can start, not the length of the queue.
+"""
+
+from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
+
+from gpuyard_scheduler.domain import verdicts
+from gpuyard_scheduler.domain.ask import need
+from gpuyard_scheduler.domain.capacity import settled
+from gpuyard_scheduler.domain.model import Ask, Kind, RankPlan, Reservation, Start, Verdict
+from gpuyard_scheduler.domain.order import Place, place_of, weighted_share
+from gpuyard_scheduler.domain.place import NOBODY, place
+from gpuyard_scheduler.domain.policy import PRIORITY_RANK, Policy
+from gpuyard_scheduler.domain.pool import Pool
+from gpuyard_scheduler.domain.queue import Group, GroupKey, Stamp
+from gpuyard_scheduler.domain.quota import Used, above_quota, used_with
+from gpuyard_scheduler.domain.reserve import may_backfill, reserve
+from gpuyard_scheduler.domain.snapshot import Snapshot
+
+NEVER = Reservation(Kind("", 0), "", NOBODY, None, 0)
+
+Kinds = tuple[tuple[Kind, tuple[Pool, ...]], ...]
+_Head = tuple[int, int, str, int, Group]
+"""-priority, aged ms, job id, place in the line, line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done. `verdicts` by line, for lines that were looked at (None: it is going on). `is_capped`: there is more to start."""
+
+    starts: tuple[Start, ...]
+    verdicts: dict[GroupKey, Verdict | None]
+    reservations: dict[Kind, Reservation]
+    is_capped: bool
+
+
+def decide(snapshot: Snapshot, policy: Policy) -> Plan:
+    """The plan for this snapshot."""
+    cycle = _Cycle(snapshot, policy)
+    mark = snapshot.fleet.mark()
+    try:
+        cycle.run()
+    finally:
+        snapshot.fleet.undo(mark)
+    return Plan(tuple(cycle.starts), cycle.verdicts, cycle.kept, bool(cycle.heads))
+
+
+def stamp_of(group: Group, snapshot: Snapshot) -> Stamp:
+    """What a verdict on this line depends on, as numbers: it holds while they stay the same."""
+    tenant = snapshot.tenants.get(group.tenant)
+    return (
+        snapshot.fleet.gains_of(group.ask),
+        snapshot.fleet.shape,
+        snapshot.usage.of(group.tenant).falls,
+        -1 if tenant is None else tenant.version,
+        snapshot.reservations_version,
+        snapshot.is_blind,
+    )
+
+
+def is_awake(group: Group, snapshot: Snapshot) -> bool:
+    """Whether the line must be looked at: it has no verdict, or one that may have changed."""
+    verdict = group.verdict
+    if verdict is None or (verdict.look_at_ms is not None and snapshot.now_ms >= verdict.look_at_ms):
+        return True
+    return group.stamp != stamp_of(group, snapshot)
+
+
+class _Cycle:
+    """One decision in the making."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.fleet = snapshot.fleet
+        self.starts: list[Start] = []
+        self.verdicts: dict[GroupKey, Verdict | None] = {}
+        self.kept: dict[Kind, Reservation] = {}
+        self.heads: list[tuple[Place, str]] = []
+        self._lines: dict[str, list[_Head]] = {}
+        self._used: dict[str, Used] = {}
+        self._holders: dict[Kind, Place] = {}
+        self._cannot: dict[tuple[Ask, Kind, frozenset[str]], int] = {}
+
+    def run(self) -> None:
+        """Take heads in order until none is left or the plan is full."""
+        self._keep()
+        self._gather()
+        starts, heads, most = self.starts, self.heads, self.policy.starts_per_cycle
+        while heads and len(starts) < most:
+            where, tenant = heads[0]
+            lines = self._lines[tenant]
+            rank, _, job_id, at, group = lines[0]
+            if self._consider(where, group, job_id) and at + 1 < len(group.line):
+                aged, following = group.line[at + 1]
+                heapreplace(lines, (rank, aged, following, at + 1, group))
+            else:
+                heappop(lines)
+            if lines:
+                heapreplace(heads, (self._place(tenant, lines[0]), tenant))
+            else:
+                heappop(heads)
+
+    def _keep(self) -> None:
+        """Take over what is kept for jobs that still wait; a kind whose job is gone only remembers when it was planned."""
+        queue, now = self.snapshot.queue, self.snapshot.now_ms
+        for kind, kept in self.snapshot.reservations.items():
+            spot = queue.spots.get(kept.job_id)
+            if spot is not None:
+                group, aged = spot
+                self.kept[kind] = kept
+                self._holders[kind] = self._place(group.tenant, (-PRIORITY_RANK[group.priority], aged, kept.job_id, 0, group))
+            elif now < kept.planned_ms + self.policy.replan * 1000:
+                self.kept[kind] = kept._replace(job_id="", nodes=NOBODY, start_ms=None)
+
+    def _gather(self) -> None:
+        """The heads of all lines that must be looked at; where nothing can start, only verdicts."""
+        snapshot = self.snapshot
+        for tenant in snapshot.queue.tenants():
+            awake = [group for group in snapshot.queue.lines_of(tenant) if is_awake(group, snapshot)]
+            verdict = verdicts.for_all(snapshot.fleet, tenant in snapshot.tenants, is_blind=snapshot.is_blind)
+            if verdict is not None:
+                self.verdicts.update((group.key, verdict) for group in awake)
+            elif awake:
+                lines = [(-PRIORITY_RANK[group.priority], *group.line[0], 0, group) for group in awake]
+                heapify(lines)
+                self._lines[tenant] = lines
+                self.heads.append((self._place(tenant, lines[0]), tenant))
+        heapify(self.heads)
+
+    def _place(self, tenant: str, head: _Head) -> Place:
+        known = self.snapshot.tenants.get(tenant)
+        used = self._used.get(tenant) or self.snapshot.usage.of(tenant)
+        share = weighted_share(known, used, self.fleet.total_milli, self.fleet.total_mib)
+        return place_of(known, head[4].priority, head[1], head[2], share, self.snapshot.now_ms, self.policy)
+
+    def _consider(self, where: Place, group: Group, job_id: str) -> bool:
+        """Plan one job if it can start now; else its line gets a verdict."""
+        ask = settled(group.ask, self.fleet)
+        kinds, verdict = self._affordable(group.tenant, ask)
+        if verdict is not None:
+            self.verdicts[group.key] = verdict
+            return False
+        barred = self._barred(where, job_id, ask)
+        most = 0
+        for kind, pools in kinds:
+            found = self._try(ask, kind, pools, barred)
+            if not isinstance(found, int):
+                self._start(group, job_id, Start(job_id, found, self._seen(found)), need(ask, kind))
+                return True
+            most = max(most, found)
+        self.verdicts[group.key] = self._blocked(where, group, job_id, ask, kinds, barred, most)
+        return False
+
+    def _affordable(self, tenant: str, ask: Ask) -> tuple[Kinds, Verdict | None]:
+        """The kinds that serve the ask within the tenant's quota; a verdict where there is none."""
+        kinds = self.fleet.kinds(ask)
+        if not kinds:
+            return kinds, verdicts.no_kind(ask, self.fleet)
+        known = self.snapshot.tenants[tenant]
+        if known.quota_milli is None and known.quota_mib is None and not known.is_suspended:
+            return kinds, None
+        used = self._used.get(tenant) or self.snapshot.usage.of(tenant)
+        why = [above_quota(known, used, *need(ask, kind)) for kind, _ in kinds]
+        within = tuple(item for item, above in zip(kinds, why, strict=True) if above is None)
+        return within, None if within else Verdict("quota", why[0] or "")
+
+    def _barred(self, where: Place, job_id: str, ask: Ask) -> frozenset[str]:
+        """Nodes kept for jobs that go before this one and that it could delay."""
+        if not self._holders:
+            return NOBODY
+        nodes = [
+            kept.nodes
+            for kind, kept in self.kept.items()
+            if kept.job_id
+            and kept.job_id != job_id
+            and self._holders[kind] < where
+            and not may_backfill(ask, kept, self.snapshot.now_ms, self.policy)
+        ]
+        return frozenset().union(*nodes) if nodes else NOBODY
+
+    def _try(self, ask: Ask, kind: Kind, pools: tuple[Pool, ...], barred: frozenset[str]) -> tuple[RankPlan, ...] | int:
+        """:func:`place`, remembering what cannot be placed: within a cycle room only becomes less."""
+        key = (ask, kind, barred)
+        known = self._cannot.get(key)
+        if known is not None:
+            return known
+        found = place(ask, self.fleet, kind, pools, barred)
+        if isinstance(found, int):
+            self._cannot[key] = found
+        return found
+
+    def _start(self, group: Group, job_id: str, start: Start, size: tuple[int, int]) -> None:
+        tenant = group.tenant
+        self.starts.append(start)
+        self._used[tenant] = used_with(self._used, tenant, self.snapshot.usage.of(tenant), *size)
+        self.verdicts[group.key] = None
+        for kind, kept in list(self.kept.items()):
+            if kept.job_id == job_id:
+                self.kept[kind] = kept._replace(job_id="", nodes=NOBODY, start_ms=None)
+                del self._holders[kind]
+
+    def _seen(self, ranks: tuple[RankPlan, ...]) -> dict[str, int]:
+        return {plan.node_id: self.fleet.nodes[plan.node_id].facts.version for plan in ranks}
+
+    def _blocked(self, where: Place, group: Group, job_id: str, ask: Ask, kinds: Kinds, barred: frozenset[str], most: int) -> Verdict:
+        """The verdict on a head that found no room; room is kept for it if it has waited long enough."""
+        if barred and self._would_fit(ask, kinds):
+            verdict = verdicts.behind_others(len(barred))
+        else:
+            verdict = verdicts.no_room(ask, self.fleet, kinds, most)
+        if where[0]:
+            return verdict  # spare jobs run on what nobody else wants: nothing is kept for them
+        return verdict._replace(look_at_ms=self._reserve(where, group, job_id, ask, kinds))
+
+    def _would_fit(self, ask: Ask, kinds: Kinds) -> bool:
+        mark = self.fleet.mark()
+        fits = any(not isinstance(self._try(ask, kind, pools, NOBODY), int) for kind, pools in kinds)
+        self.fleet.undo(mark)
+        return fits
+
+    def _reserve(self, where: Place, group: Group, job_id: str, ask: Ask, kinds: Kinds) -> int | None:
+        """Keep room for the job where it is its turn; returns when to look at it again."""
+        now, replan_ms = self.snapshot.now_ms, self.policy.replan * 1000
+        due_ms = where[4] + self.policy.reserve_after[group.priority] * 1000
+        if now < due_ms:
+            return due_ms
+        mine = [kept for kept in self.kept.values() if kept.job_id == job_id]
+        if mine and now < mine[0].planned_ms + replan_ms and self._are_open(mine[0].nodes):
+            return mine[0].planned_ms + replan_ms
+        free = tuple(item for item in kinds if self._is_free_for(item[0], where, job_id, now - replan_ms))
+        if not free:
+            return now + replan_ms
+        for kept in mine:
+            del self.kept[kept.kind], self._holders[kept.kind]
+        others = [kept.nodes for kind, kept in self.kept.items() if kept.job_id and self._holders[kind] < where]
+        made = reserve(job_id, ask, self.fleet, free, frozenset().union(*others), now, self.policy)
+        for kind, _ in free:
+            if self.kept.get(kind, NEVER).job_id == "":
+                self.kept[kind] = Reservation(kind, "", NOBODY, None, now)
+        if made is not None:
+            self.kept[made.kind] = made
+            self._holders[made.kind] = where
+        return now + replan_ms
+
+    def _is_free_for(self, kind: Kind, where: Place, job_id: str, planned_before_ms: int) -> bool:
+        """Whether room of this kind may be planned for the job: nobody before it has a plan there, and the last one is old enough."""
+        kept = self.kept.get(kind)
+        if kept is None or kept.job_id == job_id:
+            return True
+        if kept.job_id and self._holders[kind] < where:
+            return False
+        return bool(kept.job_id) or kept.planned_ms <= planned_before_ms
+
+    def _are_open(self, nodes: frozenset[str]) -> bool:
+        return all((node := self.fleet.nodes.get(node_id)) is not None and node.is_open for node_id in nodes)

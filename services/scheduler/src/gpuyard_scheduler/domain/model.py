@@ -1,0 +1,218 @@
+"""The nouns of scheduling: what is asked, what is held, what is planned, and why something waits.
+
+All values are immutable. Capacity is counted in whole milli-GPU, MiB and milli-CPU; instants are aware datetimes, and in decisions
+milliseconds since 1970 (:func:`millis`).
+"""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple
+
+from gpuyard_contracts.spec import JobSpec
+from gpuyard_contracts.types import SlaClass
+
+State = Literal["queued", "placing", "starting", "running", "stopping", "succeeded", "failed", "cancelled", "expired"]
+LIVE: frozenset[State] = frozenset({"placing", "starting", "running", "stopping"})
+"""States in which a job holds, or may hold, hardware."""
+ENDED: frozenset[State] = frozenset({"succeeded", "failed", "cancelled", "expired"})
+
+Waits = Literal[
+    "not-considered-yet", "quota", "no-fit-model", "no-fit-memory", "no-fit-place", "no-free-gpus", "gang-incomplete", "behind-others",
+    "retry-pause", "fleet-empty", "fleet-blind", "tenant-unknown",
+]  # fmt: skip
+Ends = Literal[
+    "completed", "exit-code", "killed-by-signal", "start-failed", "start-timeout", "time-limit", "cancelled-by-tenant",
+    "cancelled-by-operator", "retries-exhausted", "refused-by-node", "lost",
+]  # fmt: skip
+Requeues = Literal["gpu-fault", "node-lost", "node-drained", "node-restarted", "preempted", "retry", "start-failed", "plan-refused"]
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def millis(at: datetime) -> int:
+    """Milliseconds since 1970, rounded down."""
+    return (at - EPOCH) // _MILLISECOND
+
+
+class Kind(NamedTuple):
+    """Cards that are alike: model (as :func:`gpuyard_scheduler.domain.ask.plain_model` writes it) and memory of a whole card."""
+
+    model: str
+    memory_mib: int
+
+
+class Ask(NamedTuple):
+    """What a job needs to be placed; two jobs with equal asks fit in exactly the same places.
+
+    Each of `ranks` equal processes takes `cards` cards on one node, whole ones or shares (`milli` of 1000, or `share_mib`).
+    """
+
+    ranks: int = 1
+    cards: int = 1
+    milli: int = 1000
+    share_mib: int | None = None
+    models: tuple[str, ...] = ()
+    memory_min_mib: int = 0
+    memory_max_mib: int | None = None
+    mig_profile: str | None = None
+    cpu_milli: int = 1000
+    memory_mib: int = 1024
+    zone: str | None = None
+    labels: tuple[tuple[str, str], ...] = ()
+    max_seconds: int | None = None
+    avoid_nodes: frozenset[str] = frozenset()
+    avoid_gpus: frozenset[str] = frozenset()
+
+    @property
+    def is_share(self) -> bool:
+        """Less than whole cards are asked for."""
+        return self.milli < 1000 or self.share_mib is not None
+
+
+class Slice(NamedTuple):
+    """A part of one card."""
+
+    gpu_uuid: str
+    milli: int
+    memory_mib: int
+
+
+class RankPlan(NamedTuple):
+    """Where one rank goes and what it takes there."""
+
+    rank: int
+    node_id: str
+    slices: tuple[Slice, ...]
+    cpu_milli: int
+    memory_mib: int
+
+
+class CardFacts(NamedTuple):
+    """One card as its node describes it."""
+
+    uuid: str
+    model: str
+    memory_mib: int
+    sharing: str = "shared"
+    links: frozenset[str] = frozenset()
+    numa: int | None = None
+
+
+class HoldFacts(NamedTuple):
+    """What one rank of a live allocation holds on a node."""
+
+    allocation_id: str
+    rank: int
+    slices: tuple[Slice, ...]
+    cpu_milli: int
+    memory_mib: int
+
+
+class NodeFacts(NamedTuple):
+    """The full state of one node, as placement last told it."""
+
+    node_id: str
+    version: int
+    cards: tuple[CardFacts, ...]
+    cpu_milli: int
+    memory_mib: int
+    zone: str = "default"
+    labels: tuple[tuple[str, str], ...] = ()
+    status: str = "ready"
+    cordons: tuple[tuple[str, str | None], ...] = ()
+    """Holder and, where only a card is meant, its UUID."""
+    lost_gpus: frozenset[str] = frozenset()
+    is_removed: bool = False
+    holds: tuple[HoldFacts, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """What a tenant may use. A quota of None is no limit."""
+
+    tenant: str
+    version: int = 1
+    sla: SlaClass = "bronze"
+    weight: int = 100
+    quota_milli: int | None = None
+    quota_mib: int | None = None
+    max_waiting: int = 10_000
+    max_requests_per_minute: int = 60_000
+    is_suspended: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job and the attempt it is at.
+
+    `aged_at` is where its waiting counts from; `not_before` the end of a pause; `ranks` the plan of the present attempt (none while it
+    waits); `ordered_at` when placement was last told something that it has not answered; `intent` why it was told to stop; `told` the
+    waiting reason that was last said.
+    """
+
+    job_id: str
+    tenant: str
+    request_id: str
+    spec: JobSpec
+    ask: Ask
+    submitted_at: datetime
+    traceparent: str | None = None
+    state: State = "queued"
+    attempt: int = 0
+    aged_at: datetime
+    not_before: datetime | None = None
+    ranks: tuple[RankPlan, ...] = ()
+    ordered_at: datetime | None = None
+    started_at: datetime | None = None
+    intent: Ends | None = None
+    intent_detail: str = ""
+    failures: int = 0
+    moves: int = 0
+    start_failures: int = 0
+    refusals: int = 0
+    is_unknown: bool = False
+    told: Waits | None = None
+    ended_at: datetime | None = None
+    end_reason: Ends | None = None
+    end_detail: str = ""
+    exit_code: int | None = None
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it holds, or may hold, hardware."""
+        return self.state in LIVE
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether it is over for good."""
+        return self.state in ENDED
+
+
+class Verdict(NamedTuple):
+    """Why jobs wait. `look_at_ms`: the instant from which the same facts may give another answer."""
+
+    reason: Waits
+    detail: str
+    look_at_ms: int | None = None
+
+
+class Reservation(NamedTuple):
+    """Nodes kept for a job that has waited long. `start_ms` None: nobody knows when what holds them will end.
+
+    Without a `job_id` it only remembers that its kind was planned at `planned_ms`.
+    """
+
+    kind: Kind
+    job_id: str
+    nodes: frozenset[str]
+    start_ms: int | None
+    planned_ms: int
+
+
+class Start(NamedTuple):
+    """One job to be started. `seen`: the version of each planned node's state."""
+
+    job_id: str
+    ranks: tuple[RankPlan, ...]
+    seen: dict[str, int]

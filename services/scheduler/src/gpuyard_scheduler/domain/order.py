@@ -1,0 +1,59 @@
+"""Who goes next: priority class, SLA urgency, weighted dominant share, age, id.
+
+A tenant of weight 0 runs only on what nobody else wants, so all its jobs come after everybody else's. Within one tenant share and SLA class
+are the same for all, and urgency only grows with age; so a tenant's jobs are always in the order (priority, age, id) and a line never has
+to be sorted again as time passes. The order between tenants is worked out for the heads of the lines only.
+"""
+
+from collections.abc import Iterator
+from heapq import merge
+
+from gpuyard_scheduler.domain.model import Tenant
+from gpuyard_scheduler.domain.policy import PRIORITY_RANK, Policy
+from gpuyard_scheduler.domain.queue import Group
+from gpuyard_scheduler.domain.quota import Used, dominant_share
+from gpuyard_scheduler.domain.snapshot import Snapshot
+
+Place = tuple[bool, int, int, int, int, str]
+"""A job's place in the order; smaller goes first: (is spare, -priority, -urgency, weighted share, aged ms, job id)."""
+
+SCALE = 1_000_000
+"""Shares are divided by weights (at most a million) after this multiplication, so that small differences survive the rounding."""
+
+
+def urgency(waited_ms: int, promised_seconds: int, cap: int) -> int:
+    """Waited / promised in quarters, rounded down: 4 is a promise just missed. At most `cap`; a promise of 0 is always missed."""
+    if waited_ms <= 0:
+        return 0
+    return min(cap, 4 * waited_ms // (promised_seconds * 1000)) if promised_seconds > 0 else cap
+
+
+def weighted_share(tenant: Tenant | None, used: Used, total_milli: int, total_mib: int) -> int:
+    """The dominant share over the weight; to be compared only among shares of the same totals. Weight 0 is not divided by."""
+    above, _ = dominant_share(used, total_milli, total_mib)
+    weight = tenant.weight if tenant is not None else 0
+    return above * SCALE // weight if weight > 0 else above * SCALE
+
+
+def place_of(tenant: Tenant | None, priority: str, aged_ms: int, job_id: str, share: int, now_ms: int, policy: Policy) -> Place:
+    """Where a job stands; `share` is its tenant's weighted share."""
+    promised = policy.promised_wait[tenant.sla if tenant is not None else "bronze"]
+    waited = urgency(now_ms - aged_ms, promised, policy.urgency_cap)
+    is_spare = tenant is None or tenant.weight == 0
+    return is_spare, -PRIORITY_RANK[priority], -waited, share, aged_ms, job_id
+
+
+def in_order(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[Place, Group]]:
+    """All waiting jobs that are not in a pause, the next first, lazily."""
+    queue, fleet = snapshot.queue, snapshot.fleet
+    shares = {
+        name: weighted_share(snapshot.tenants.get(name), snapshot.usage.of(name), fleet.total_milli, fleet.total_mib)
+        for name in queue.tenants()
+    }
+
+    def line(group: Group) -> Iterator[tuple[Place, Group]]:
+        tenant = snapshot.tenants.get(group.tenant)
+        for aged_ms, job_id in group.line:
+            yield place_of(tenant, group.priority, aged_ms, job_id, shares[group.tenant], snapshot.now_ms, policy), group
+
+    return merge(*(line(group) for group in queue.groups.values()), key=lambda item: item[0])

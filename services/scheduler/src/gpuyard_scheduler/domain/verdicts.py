@@ -1,0 +1,87 @@
+"""Why a line waits, as one of the closed list of reasons with numbers for people. The reasons exclude each other."""
+
+from gpuyard_scheduler.domain.ask import portion
+from gpuyard_scheduler.domain.capacity import ever_fits
+from gpuyard_scheduler.domain.fleet import Fleet, why_not_pool
+from gpuyard_scheduler.domain.model import Ask, Kind, Verdict, Waits
+from gpuyard_scheduler.domain.pool import Pool
+
+_STAGES: tuple[tuple[str, Waits], ...] = (
+    ("model", "no-fit-model"),
+    ("memory", "no-fit-memory"),
+    ("sharing", "no-fit-place"),
+    ("zone", "no-fit-place"),
+)
+"""The further a card comes, the nearer it is to a fit; the furthest one gives the reason."""
+
+
+def for_all(fleet: Fleet, is_tenant_known: bool, *, is_blind: bool) -> Verdict | None:
+    """What keeps every job of a tenant waiting at once."""
+    if is_blind:
+        return Verdict("fleet-blind", "so many nodes fell silent at once that nothing is moved until they are heard again")
+    if fleet.is_empty:
+        return Verdict("fleet-empty", "no GPU is known yet")
+    if not is_tenant_known:
+        return Verdict("tenant-unknown", "nothing is known yet of the tenant's quota")
+    return None
+
+
+def no_kind(ask: Ask, fleet: Fleet) -> Verdict:
+    """No card of the fleet is of a kind that the ask takes."""
+    stages = [name for name, _ in _STAGES]
+    failed = max((why_not_pool(ask, pool) or "zone" for pool in fleet.pools.values()), key=stages.index)
+    reason = dict(_STAGES)[failed]
+    if failed == "model":
+        has = sorted({pool.kind.model for pool in fleet.pools.values()})
+        return Verdict(reason, f"asked for {' or '.join(ask.models)}; the fleet has {_few(has)}")
+    if failed == "memory":
+        sizes = sorted({pool.kind.memory_mib for pool in fleet.pools.values() if why_not_pool(ask, pool) == "memory"})
+        return Verdict(reason, f"asked for {_range(ask)}; such cards have {_few([f'{size} MiB' for size in sizes])}")
+    if failed == "sharing":
+        return Verdict(reason, f"no such card offers {'MIG ' + ask.mig_profile if ask.mig_profile else 'this way of sharing'}")
+    zones = sorted({pool.zone for pool in fleet.pools.values()})
+    return Verdict(reason, f"asked for zone {ask.zone}; such cards are not there; the fleet's zones are {_few(zones)}")
+
+
+def no_room(ask: Ask, fleet: Fleet, kinds: tuple[tuple[Kind, tuple[Pool, ...]], ...], most_ranks: int) -> Verdict:
+    """Cards of such kinds exist, but not all of the job finds room now; `most_ranks` of it would."""
+    pools = [pool for _, found in kinds for pool in found]
+    if not any(pool.open_banks for pool in pools):
+        return Verdict("no-fit-place", "every node with such cards is cordoned or silent")
+    if not ever_fits(ask, fleet):
+        return Verdict("no-fit-place", f"no node of the fleet could take {_rank(ask)}, even if nothing ran" + _of_gang(ask))
+    if ask.ranks > 1 and most_ranks:
+        return Verdict("gang-incomplete", f"{most_ranks} of {ask.ranks} ranks would find room now; a gang starts whole or not at all")
+    if ask.is_share:
+        milli, mib = portion(ask, kinds[0][0])
+        return Verdict("no-free-gpus", f"no {ask.cards} card(s) of one node have {milli} milli and {mib} MiB free")
+    free = max((whole for pool in pools for (whole, _), line in pool.rungs.items() if line), default=0)
+    if free >= ask.cards:
+        return Verdict("no-free-gpus", f"where {ask.cards} cards are free there is too little CPU or memory, or the job may not go there")
+    return Verdict("no-free-gpus", f"{ask.cards} whole cards asked for on one node; at most {free} are free on one now")
+
+
+def behind_others(nodes: int) -> Verdict:
+    """It would fit on nodes that are kept for a job that has waited longer."""
+    return Verdict("behind-others", f"would fit on {nodes} node(s) that are kept for a job before it, and might not end in time")
+
+
+def _rank(ask: Ask) -> str:
+    what = "share(s)" if ask.is_share else "whole card(s)"
+    return f"{ask.cards} {what} with {ask.cpu_milli} milli-CPU and {ask.memory_mib} MiB"
+
+
+def _of_gang(ask: Ask) -> str:
+    return f", for each of {ask.ranks} ranks at once" if ask.ranks > 1 else ""
+
+
+def _range(ask: Ask) -> str:
+    if ask.share_mib is not None and not ask.memory_min_mib:
+        return f"{ask.share_mib} MiB of a card"
+    least = f"at least {ask.memory_min_mib} MiB" if ask.memory_min_mib else ""
+    most = f"at most {ask.memory_max_mib} MiB" if ask.memory_max_mib is not None else ""
+    return " and ".join(part for part in (least, most) if part) or "a share of a card"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

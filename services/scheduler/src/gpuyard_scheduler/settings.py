@@ -1,0 +1,53 @@
+"""What the scheduler is told from outside, beside what every service is told: the numbers of its policy."""
+
+from typing import Annotated
+
+from gpuyard_runtime.settings import ServiceSettings
+from pydantic import Field
+
+from gpuyard_scheduler.domain.policy import Policy
+
+Seconds = Annotated[int, Field(ge=0, le=366 * 86400)]
+Number = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class SchedulerSettings(ServiceSettings):
+    """Environment variables ``GPUYARD_…``; what each number does is said at :class:`gpuyard_scheduler.domain.policy.Policy`."""
+
+    promised_wait_gold_seconds: Seconds = 60
+    promised_wait_silver_seconds: Seconds = 300
+    promised_wait_bronze_seconds: Seconds = 1800
+    reserve_after_high_seconds: Seconds = 0
+    reserve_after_normal_seconds: Seconds = 60
+    reserve_after_low_seconds: Seconds = 300
+    starts_per_cycle: Number = 500
+    told_per_second: Number = 100
+    retry_first_seconds: Seconds = 1
+    retry_longest_seconds: Seconds = 300
+    most_moves: Number = 50
+    resend_seconds: Number = 30
+    parked_seconds: Seconds = 5
+    settle_seconds: Seconds = 3
+
+    def policy(self) -> Policy:
+        """The policy that these settings make."""
+        return Policy(
+            promised_wait={
+                "gold": self.promised_wait_gold_seconds,
+                "silver": self.promised_wait_silver_seconds,
+                "bronze": self.promised_wait_bronze_seconds,
+            },
+            reserve_after={
+                "high": self.reserve_after_high_seconds,
+                "normal": self.reserve_after_normal_seconds,
+                "low": self.reserve_after_low_seconds,
+            },
+            starts_per_cycle=self.starts_per_cycle,
+            told_per_second=self.told_per_second,
+            retry_first=self.retry_first_seconds,
+            retry_longest=self.retry_longest_seconds,
+            most_moves=self.most_moves,
+            resend=self.resend_seconds,
+            parked=self.parked_seconds,
+            settle=self.settle_seconds,
+        )
