@@ -73,6 +73,16 @@ async def test_a_key_with_another_body_is_a_conflict(world: ApiWorld) -> None:
     assert [row.result for row in world.harness.journal("audit") if row.action == "job.submit"] == ["done", "idempotency-conflict"]
 
 
+async def test_two_bodies_at_once_under_one_key_are_a_job_and_a_conflict(world: ApiWorld) -> None:
+    """The second is never taken for a repeat of the first."""
+    client = world.as_("acme")
+    answers = await asyncio.gather(
+        *(client.post("/v1/jobs", json=SPEC | {"name": name}, headers={"idempotency-key": "k"}) for name in ("one", "two"))
+    )
+    assert sorted(answer.status_code for answer in answers) == [202, 409]
+    assert len(world.submitted()) == 1
+
+
 async def test_keys_belong_to_their_tenant(world: ApiWorld) -> None:
     """Two tenants with the same key have two jobs."""
     ids = {

@@ -118,6 +118,26 @@ def test_what_comes_up_late_after_a_boot_is_no_fault_unless_it_lasts() -> None:
     assert opened(said) == [("gpu-lost", "GPU-a", "evict")]
 
 
+def test_a_card_that_is_missing_for_a_while_after_a_boot_and_then_comes_is_no_fault() -> None:
+    node = Fleet(harness())
+    node.tell(sample())
+    node.reboot("b2")
+    said = [event for _ in range(10) for event in node.tell(lost())]
+    said += [event for _ in range(30) for event in node.tell(sample())]
+    assert said == []
+
+
+def test_every_boot_of_a_node_is_followed() -> None:
+    h = harness()
+    node = Fleet(h)
+    node.tell(sample())
+    for boot in ("b2", "b3", "b4"):
+        node.reboot(boot)
+        node.tell(sample(61))
+    assert h.store.node("n1").boot_id == "b4"
+    assert h.store.ignored == {}
+
+
 def test_a_fatal_xid_counts_within_the_grace_after_a_boot_too() -> None:
     node = Fleet(harness())
     node.tell(sample())

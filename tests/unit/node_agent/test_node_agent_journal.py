@@ -11,7 +11,7 @@ from gpuyard_node_agent import mapping
 from gpuyard_node_agent.domain.faults import Observed
 from gpuyard_node_agent.domain.lines import Position
 from gpuyard_node_agent.journal import Journal, line_of, record_of
-from gpuyard_node_agent.store import REMEMBERED, WAITING_TICKS, NodeStore
+from gpuyard_node_agent.store import NodeStore
 from gpuyard_runtime.faults import RetryLater
 
 from tests.unit.node_agent.agent_world import JOB, OTHER, World
@@ -141,44 +141,45 @@ def test_everything_known_survives_writing_anew(world: World) -> None:
     assert again.lease.horizon == store.lease.horizon
 
 
-def test_the_journal_is_written_anew_once_most_of_it_is_history(world: World) -> None:
+def test_the_journal_is_written_anew_once_most_of_it_is_history(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not grow for ever."""
+    monkeypatch.setattr("gpuyard_node_agent.journal.SMALL_BYTES", 10_000)
     store = world.agent.store
-    for number in range(3_000):
-        world.run(OTHER, number + 1, gpus=(), env={"PADDING": "x" * 200})
+    for number in range(60):
+        world.run(OTHER, number + 1, gpus=(), env={"PADDING": "x" * 1000})
         world.end(f"{OTHER}-{number + 1}.0", code=0)
         for event_id in list(store.unsaid):
             store.said(event_id)
-        if number % 100 == 0:
-            store.flush()
-    assert store.journal.path.stat().st_size < 2_000_000
-    assert store.attempts[OTHER] == 3_000
+        store.flush()
+    assert store.journal.path.stat().st_size < 60_000
+    assert store.attempts[OTHER] == 60
 
 
-def test_only_so_many_ended_keys_are_remembered(world: World) -> None:
+def test_only_so_many_ended_keys_are_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory does not grow for ever; the youngest stay."""
-    for number in range(REMEMBERED + 10):
+    monkeypatch.setattr("gpuyard_node_agent.store.REMEMBERED", 20)
+    for number in range(30):
         world.agent.store.end(f"{JOB}-{number + 1}.0", JOB, number + 1, "ended")
-    assert len(world.agent.store.past) == REMEMBERED
-    assert f"{JOB}-{REMEMBERED + 10}.0" in world.agent.store.past
+    assert list(world.agent.store.past) == [f"{JOB}-{number + 1}.0" for number in range(10, 30)]
 
 
-def test_statements_of_use_that_wait_are_thinned_to_the_last_of_each(world: World) -> None:
+def test_statements_of_use_that_wait_are_thinned_to_the_last_of_each(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bus that is away for days does not fill the disk, and no allocation's last word is lost."""
+    monkeypatch.setattr("gpuyard_node_agent.store.WAITING_TICKS", 20)
     key = world.run()
     store = world.agent.store
-    for number in range(WAITING_TICKS + 500):
+    for number in range(50):
         world.clock.at_ms += 5_000
         held = mapping.held_of(store.workloads[key], world.clock.ms())
         event = mapping.usage((held,), "n1", "boot-1", sequence=number, now=world.clock.now())
         store.say(("usage", event))
     last = world.unsaid(UsageTickV1)[-1]
-    assert store.thin_ticks() == 500
-    assert len(world.unsaid(UsageTickV1)) == WAITING_TICKS
+    assert store.thin_ticks() == 30
+    assert len(world.unsaid(UsageTickV1)) == 20
     assert world.unsaid(UsageTickV1)[-1] == last
     store.flush()
     world.restart()
-    assert len(world.unsaid(UsageTickV1)) == WAITING_TICKS
+    assert len(world.unsaid(UsageTickV1)) == 20
 
 
 def test_records_of_a_newer_version_are_passed_over(world: World) -> None:

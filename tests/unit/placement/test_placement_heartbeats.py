@@ -249,6 +249,22 @@ def test_a_process_that_vanished_is_billed_until_it_was_last_listed() -> None:
     assert (found.reason, found.ended_at) == ("process-vanished", seen_at)
 
 
+def test_a_process_that_vanished_while_we_were_away_is_billed_until_we_last_heard_its_node() -> None:
+    """B53: fifteen minutes of our own absence are not charged to anybody."""
+    fleet = Fleet("a")
+    plan = one("j")
+    fleet.start(plan)
+    fleet.pass_seconds(5, "a", running={"a": (running(plan, at=fleet.now),)})
+    fleet.h.tick("contact")
+    seen_at = fleet.now
+    fleet.h.clock.advance(900)
+    fleet.h.restart()
+    fleet.pass_seconds(3, "a")
+    fleet.h.feed(ended(plan, at=fleet.now, cause="not-running"))
+    (found,) = fleet.h.said_of(AllocationReleasedV1)
+    assert (found.reason, found.ended_at) == ("process-vanished", seen_at)
+
+
 def test_a_node_that_neither_lists_nor_answers_is_overruled() -> None:
     """After 30 s the rank is given up and the rest of the gang is stopped."""
     fleet = Fleet("a", "b")

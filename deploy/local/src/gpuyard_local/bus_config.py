@@ -1,4 +1,4 @@
-"""The nats-server's configuration: loopback only, JetStream, one user for each program with the least rights.
+"""The nats-server's configuration: JetStream, one user for each program with the least rights.
 
 A user's rights come from :mod:`gpuyard_contracts.permissions`. Passwords are long and random, so their bcrypt hashes may be cheap: what
 makes guessing hopeless is the password, and every reconnect of every service pays for the hash.
@@ -16,7 +16,6 @@ from gpuyard_contracts.permissions import Permissions
 from gpuyard_contracts.topology import SERVICES
 
 from gpuyard_local.layout import Layout
-from gpuyard_local.ports import LOOPBACK
 from gpuyard_local.private import ensure, write
 
 BCRYPT_ROUNDS = 4
@@ -47,11 +46,11 @@ def hash_of(layout: Layout, user: str) -> str:
     return kept
 
 
-def text(*, port: int, store: Path, hashes: Mapping[str, str], given: Mapping[str, Permissions]) -> str:
-    """The whole configuration (the server reads JSON)."""
+def text(*, listen: str, store: Path, hashes: Mapping[str, str], given: Mapping[str, Permissions]) -> str:
+    """The whole configuration (the server reads JSON). `listen`: host and port."""
     config = {
         "server_name": "gpuyard",
-        "listen": f"{LOOPBACK}:{port}",
+        "listen": listen,
         "max_payload": 1_048_576,
         "max_connections": 4096,
         "write_deadline": "10s",
@@ -69,12 +68,12 @@ def _user(name: str, hashed: str, found: Permissions) -> dict[str, Any]:
     return {"user": name, "password": hashed, "permissions": rights}
 
 
-def write_config(layout: Layout, *, port: int, nodes: Iterable[str], tenants: Iterable[str]) -> Path:
+def write_config(layout: Layout, *, listen: str, store: Path, nodes: Iterable[str], tenants: Iterable[str]) -> Path:
     """Write the configuration with a user for everybody, making passwords that are missing. Returns its path."""
     given = users(nodes, tenants)
     hashes = {name: hash_of(layout, name) for name in given}
     path = layout.config / "nats.conf"
-    write(path, text(port=port, store=layout.data / "nats", hashes=hashes, given=given))
+    write(path, text(listen=listen, store=store, hashes=hashes, given=given))
     return path
 
 

@@ -22,26 +22,26 @@ def password_of(layout: Layout, role: str) -> str:
     return ensure(layout.password(f"postgres-{role}"), lambda: secrets.token_urlsafe(32)).strip()
 
 
-def dsn(layout: Layout, role: str, port: int, database: str = DATABASE) -> str:
+def dsn(layout: Layout, role: str, port: int, database: str = DATABASE, *, host: str = LOOPBACK) -> str:
     """Where and as whom to connect, password included: for this process only, never for a log or a command line."""
-    return f"postgresql://{role}:{quote(password_of(layout, role), safe='')}@{LOOPBACK}:{port}/{database}"
+    return f"postgresql://{role}:{quote(password_of(layout, role), safe='')}@{host}:{port}/{database}"
 
 
-def write_dsns(layout: Layout, port: int) -> None:
+def write_dsns(layout: Layout, port: int, *, host: str = LOOPBACK) -> None:
     """One file for each service, which only its owner can read."""
     for role in SERVICES:
-        write(layout.secrets / f"postgres-{role}.dsn", dsn(layout, role, port) + "\n")
+        write(layout.secrets / f"postgres-{role}.dsn", dsn(layout, role, port, host=host) + "\n")
 
 
-async def prepare(layout: Layout, port: int) -> None:
+async def prepare(layout: Layout, port: int, *, host: str = LOOPBACK) -> None:
     """Make database, roles and schemas. Raises asyncpg's errors."""
-    admin = await asyncpg.connect(dsn(layout, SUPERUSER, port, "postgres"))
+    admin = await asyncpg.connect(dsn(layout, SUPERUSER, port, "postgres", host=host))
     try:
         if not await admin.fetchval("select 1 from pg_database where datname = $1", DATABASE):
             await admin.execute(f"create database {DATABASE}")
     finally:
         await admin.close()
-    conn = await asyncpg.connect(dsn(layout, SUPERUSER, port))
+    conn = await asyncpg.connect(dsn(layout, SUPERUSER, port, host=host))
     try:
         async with conn.transaction():
             await conn.execute(f"revoke all on database {DATABASE} from public; revoke all on schema public from public")

@@ -61,7 +61,7 @@ class Layout:
     @property
     def admin_token(self) -> Path:
         """The token of the installation's administrator."""
-        return self.secrets / "admin.token"
+        return self.root / "admin.token"
 
     def password(self, user: str) -> Path:
         """The password of one user of the bus or the database (``nats-api``, ``postgres-api``)."""

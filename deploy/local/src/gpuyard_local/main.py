@@ -23,6 +23,7 @@ from gpuyard_local.stack import NotRunning, Stack
 from gpuyard_local.supervision import SupervisorAway
 
 STATE = ".gpuyard"
+DEMO_STATE = ".gpuyard-demo"
 
 _EXPECTED = (
     RuntimeFault, NotOurs, NotRunning, NotReady, PortTaken, ServerFailed, SupervisorAway, Unreadable,
@@ -67,6 +68,15 @@ def parser() -> argparse.ArgumentParser:
     logs.add_argument("service", nargs="?", help="only this one")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as more comes")
     logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="how many lines from before (default: 50)")
+    verb("demo", _demo, f"run the main job on a stack of its own ({DEMO_STATE}), check it, and leave nothing running")
+    for name, run, says in (
+        ("provision", _provision, "write the credentials of an installation in containers (see deploy/compose)"),
+        ("prepare", _prepare, "make streams, consumers, roles and schemas of an installation in containers"),
+    ):
+        made = verb(name, run, says)
+        made.add_argument("--node", action="append", default=[], metavar="NAME", help="a node that may join; several times")
+        made.add_argument("--postgres-host", default="postgres", metavar="HOST")
+    made.add_argument("--nats-url", default="nats://nats:4222", metavar="URL")
     user = verb("nats-user", _nats_user, "give somebody a user on the bus")
     user.add_argument("kind", choices=["tenant"])
     user.add_argument("tenant", metavar="NAME")
@@ -176,6 +186,27 @@ def _logs(given: argparse.Namespace) -> int:
         following.show(chosen, lines=max(0, given.lines), follow=given.follow)
     except BrokenPipeError:  # whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _demo(given: argparse.Namespace) -> int:
+    from gpuyard_local.demo.run import run  # it brings the SDK and more, which no other command needs
+
+    return run(given.state or Path.cwd() / DEMO_STATE)
+
+
+def _provision(given: argparse.Namespace) -> int:
+    from gpuyard_local.provision import provision
+
+    layout = provision(state_folder(given.state), nodes=given.node, postgres_host=given.postgres_host, store=Path("/data"))
+    print(f"credentials and the bus's configuration are in {layout.root}")
+    return 0
+
+
+def _prepare(given: argparse.Namespace) -> int:
+    from gpuyard_local.provision import prepare
+
+    prepare(state_folder(given.state), nats_url=given.nats_url, postgres_host=given.postgres_host, nodes=given.node, say=_say)
     return 0
 
 

@@ -108,15 +108,9 @@ class Stack:
 
     async def operator(self) -> "OperatorBus":
         """The runtime's connection to the bus, as the operator: asks, streams, JetStream's API. The caller closes it."""
-        from gpuyard_runtime.bus import connect
-        from gpuyard_runtime.settings import BusSettings
+        from gpuyard_local.operating import open_bus
 
-        password = bus_config.password_of(self.layout, bus_config.OPERATOR)
-        settings = BusSettings.model_validate(
-            {"nats_url": self.nats_url, "nats_user": bus_config.OPERATOR, "nats_password": password, "nats_password_file": None}
-            | {"nats_inbox_prefix": permissions.of_operator().inbox, "bus_lost_seconds": READY_SECONDS}
-        )
-        return await connect(settings, name=bus_config.OPERATOR, on_fatal=lambda fatal: None)
+        return await open_bus(self.nats_url, bus_config.password_of(self.layout, bus_config.OPERATOR))
 
     async def bus(self, user: str = bus_config.OPERATOR) -> "Bus":
         """A bare connection to the bus as one of its users (default: the operator). The caller closes it."""
@@ -290,7 +284,8 @@ class Stack:
         return facts
 
     def _write_bus_config(self, facts: Facts) -> None:
-        bus_config.write_config(self.layout, port=facts.ports["nats"], nodes=facts.nodes, tenants=facts.bus_tenants)
+        listen = f"{ports.LOOPBACK}:{facts.ports['nats']}"
+        bus_config.write_config(self.layout, listen=listen, store=self.layout.data / "nats", nodes=facts.nodes, tenants=facts.bus_tenants)
 
     def _bring_up(self, facts: Facts, seconds: float) -> None:
         """Start what does not run yet, in order, and wait."""
@@ -303,7 +298,7 @@ class Stack:
             made = worker.submit(postgres.prepare)  # a first start makes the database's folder meanwhile
             self._await("nats", lambda: nats.is_answering(facts.ports["nats"]), seconds)
             if is_fresh:
-                asyncio.run(self._bootstrap(facts))
+                self._bootstrap(facts)
             made.result()
         supervisor.start("postgres")
         if is_fresh:
@@ -313,15 +308,10 @@ class Stack:
         self.wait_ready(seconds=seconds)
         services.write_client(self.layout, facts)
 
-    async def _bootstrap(self, facts: Facts) -> None:
-        from gpuyard_contracts.topology import DURABLES, node_durable
-        from gpuyard_runtime.bootstrap import bootstrap
+    def _bootstrap(self, facts: Facts) -> None:
+        from gpuyard_local.operating import make_streams
 
-        bus = await self.operator()
-        try:
-            await bootstrap(bus, durables=(*DURABLES, *map(node_durable, facts.nodes)), repair=True)
-        finally:
-            await bus.close()
+        asyncio.run(make_streams(services.nats_url(facts), bus_config.password_of(self.layout, bus_config.OPERATOR), facts.nodes))
         self._say("the bus is ready, streams and consumers are made")
 
     def _await_database(self, facts: Facts, seconds: float) -> None:
@@ -347,13 +337,11 @@ class Stack:
 
     def _stop_programs(self, supervisor: Supervisor) -> None:
         """Agents and services together, then what they stand on."""
-        known = list(supervisor.states())
-        upper = [name for name in known if name not in leftovers.LAST]
-        for name in upper:
-            supervisor.stop(name, wait=False)
-        for name in (*upper, *leftovers.LAST):
-            if name in known:
-                supervisor.stop(name)
+        known = supervisor.states()
+        for group in (set(known) - set(leftovers.LAST), set(leftovers.LAST) & set(known)):
+            for name in sorted(group):
+                supervisor.stop(name, wait=False)
+            supervisor.wait_stopped(group)
 
     def _end_leftovers(self) -> list[str]:
         ended = leftovers.end(self.layout)

@@ -25,6 +25,8 @@ LOG_BACKUPS = 3
 _ALREADY_STARTED, _NOT_RUNNING, _NO_FILE = 60, 70, 20
 """Faults of supervisor's XML-RPC (supervisor.xmlrpc.Faults) that mean: as wanted."""
 
+_DOWN = frozenset({"STOPPED", "EXITED", "FATAL", "UNKNOWN"})
+
 
 class SupervisorAway(Exception):
     """supervisord does not answer."""
@@ -112,6 +114,15 @@ class Supervisor:
     def stop(self, name: str, *, wait: bool = True) -> None:
         """Stop a program and keep it stopped."""
         self._call("stopProcess", name, wait, good=(_NOT_RUNNING,))
+
+    def wait_stopped(self, names: Iterable[str], *, seconds: float = 40.0) -> None:
+        """Wait until none of these runs. supervisord itself kills what takes longer than its `stop_seconds`. Raises SupervisorAway."""
+        wanted = set(names)
+        deadline = time.monotonic() + seconds
+        while left := sorted(name for name, (state, _) in self.states().items() if name in wanted and state not in _DOWN):
+            if time.monotonic() > deadline:
+                raise SupervisorAway(f"{', '.join(left)} cannot be stopped")
+            time.sleep(0.05)
 
     def states(self) -> dict[str, tuple[str, int]]:
         """Every program's state (``RUNNING``, ``BACKOFF``, …) and pid (0 for none)."""

@@ -131,7 +131,7 @@ class Bus:
         return answer
 
     async def answer(self, kind: type[Ask], sink: Sink, *, queue: str = "", **known: str) -> Callable[[], Any]:
-        """Receive the asks of a class (those whose subject has the `known` fields); the sink replies by :meth:`reply`. Returns what ends it."""
+        """Receive the asks of a class, those with the `known` fields; the sink replies by :meth:`reply`. Returns what ends it."""
         return await self.client.sink(wildcard(kind.SUBJECT, **known), sink, queue=queue)
 
     def reply(self, to: bytes, headers: Mapping[str, str], body: bytes) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from gpuyard_runtime.faults import RuntimeFault
 from gpuyard_runtime.logs import log_of
 from gpuyard_runtime.pull import Pull
-from gpuyard_runtime.work import Delivery
+from gpuyard_runtime.work import Delivery, nothing
 
 INACTIVE_SECONDS = 60
 RETRY_SECONDS = 1.0
@@ -114,6 +114,7 @@ class Reader:
         if delivery.lane != self._consumer:
             return  # the last words of a consumer that was given up
         self._after = delivery.sequence
+        delivery.ack = delivery.touch = nothing  # such a consumer takes no acknowledgements, and we may not publish any
         self._deliver(delivery)
         if pull is not None and pull.pending == 0:
             self.is_caught_up = True

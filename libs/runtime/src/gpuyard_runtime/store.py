@@ -5,6 +5,7 @@ The other half is kept by the fence of :mod:`gpuyard_runtime.units`. Writing tak
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 from gpuyard_runtime.table import Column, Journal, Record, Table, always
@@ -29,6 +30,16 @@ class Connection(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class _Writing:
+    """How a table or journal is written, worked out once."""
+
+    upsert: str
+    delete: str
+    values: tuple[Callable[[Any], Any], ...]
+    keys: tuple[Callable[[Any], Any], ...]
+
+
 class Store:
     """A service's tables and journals. A subclass makes them in `__init__`, after ``super().__init__()``.
 
@@ -39,6 +50,7 @@ class Store:
     def __init__(self) -> None:
         self.tables: list[Table[Any, Any]] = []
         self.journals: list[Journal[Any]] = []
+        self._writings: dict[str, _Writing] = {}
 
     def table(
         self,
@@ -74,10 +86,6 @@ class Store:
         for table in self.tables:
             table.restore(table.of_record(record) for record in await conn.fetch(select_sql(table)))
 
-    def inherit(self, before: "Store") -> None:
-        """Called before :meth:`loaded` on the store that takes the place of `before` in a living process (its rows were read anew, since a
-        commit broke off): the place to take over what is kept beside the rows because it was only heard."""
-
     def loaded(self) -> None:
         """Called once after the rows are there, from the database or in a test: the place for values derived from them."""
 
@@ -86,13 +94,26 @@ class Store:
         for table in self.tables:
             if table.is_changed:
                 changes = table.changes()
+                writing = self._writing(table)
                 if changes.drops:
-                    await conn.execute(delete_sql(table), *_arrays(_keys(table), changes.drops))
+                    await conn.execute(writing.delete, *_arrays(writing.keys, changes.drops))
                 if changes.upserts:
-                    await conn.execute(upsert_sql(table), *_arrays(table.columns, changes.upserts))
+                    await conn.execute(writing.upsert, *_arrays(writing.values, changes.upserts))
         for journal in self.journals:
             if journal.added:
-                await conn.execute(insert_sql(journal), *_arrays(journal.columns, journal.added))
+                writing = self._writing(journal)
+                await conn.execute(writing.upsert, *_arrays(writing.values, journal.added))
+
+    def _writing(self, part: Table[Any, Any] | Journal[Any]) -> "_Writing":
+        found = self._writings.get(part.name)
+        if found is None:
+            values = tuple(column.reader() for column in part.columns)
+            if isinstance(part, Journal):
+                found = _Writing(insert_sql(part), "", values, ())
+            else:
+                found = _Writing(upsert_sql(part), delete_sql(part), values, tuple(column.reader() for column in _keys(part)))
+            self._writings[part.name] = found
+        return found
 
     @property
     def is_changed(self) -> bool:
@@ -114,8 +135,8 @@ def _keys(table: Table[Any, Any]) -> tuple[Column[Any], ...]:
     return tuple(column for column in table.columns if column.is_key)
 
 
-def _arrays(columns: Iterable[Column[Any]], rows: Sequence[Any]) -> list[list[Any]]:
-    return [[value(row) for row in rows] for value in (column.reader() for column in columns)]
+def _arrays(readers: Iterable[Callable[[Any], Any]], rows: Sequence[Any]) -> list[list[Any]]:
+    return [[value(row) for row in rows] for value in readers]
 
 
 def _unnest(columns: Sequence[Column[Any]]) -> str:

@@ -77,8 +77,8 @@ class Index(Generic[K, V]):
 
     def move(self, key: K, old: V | None, new: V | None) -> None:
         """Follow one change of the table: `old` became `new` (None: there is none)."""
-        before = () if old is None else tuple(self._values_of(old))
-        after = () if new is None else tuple(self._values_of(new))
+        before = () if old is None else set(self._values_of(old))
+        after = () if new is None else set(self._values_of(new))
         for value in before:
             self._sorted.pop(value, None)
             if value not in after:

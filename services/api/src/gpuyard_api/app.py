@@ -101,7 +101,7 @@ class RunningEngine:
         missing = await self._lying(subject)
         if not missing and not is_following:
             return
-        async with contextlib.aclosing(self._running.bus.read("LOGS", [subject], after=0)) as batches:
+        async with contextlib.aclosing(self._running.bus.read("LOGS", [subject], after=0)) as batches:  # pyright: ignore[reportArgumentType]  # an async generator
             waiting = asyncio.ensure_future(anext(batches))
             try:
                 while is_following or missing > 0:
@@ -189,7 +189,6 @@ class Api:
                 lifespan="off",
                 ws="none",
                 server_header=False,
-                date_header=False,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=STOP_SECONDS,
                 backlog=BACKLOG,

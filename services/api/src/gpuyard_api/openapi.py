@@ -23,6 +23,8 @@ currency, shares of a GPU thousandths, memory MiB."""
 
 _PROBLEM = {"description": "The request is not valid", "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ProblemView"}}}}
 
+_SHORTHAND = {"type": "string", "description": "Shorthand.", "examples": ["H100:2", "24GB..", "A100-80GB:0.25", "T4:4GB", "mig-3g.40gb"]}
+
 
 def document(app: FastAPI) -> dict[str, Any]:
     """The description of an app; made once and kept with it."""
@@ -45,6 +47,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
         schemas.pop(unused, None)
     _, problems = models_json_schema([(ProblemView, "serialization")], ref_template="#/components/schemas/{model}")
     schemas.update(problems["$defs"])
+    spec_fields = schemas["JobSpec"]["properties"]
+    spec_fields["gpu"] = {"anyOf": [spec_fields["gpu"], _SHORTHAND]}  # its validator takes both forms
     for operations in found["paths"].values():
         for operation in operations.values():
             _tidy(operation)

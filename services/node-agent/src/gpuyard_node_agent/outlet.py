@@ -63,7 +63,7 @@ class Outlet:
                 try:
                     await item.before()
                 except Exception:
-                    self._log.exception("not_before", event=item.event.type)
+                    self._log.exception("not_before", type=item.event.type)
             await self._insist(item.event)
             queue.popleft()
             self.published += 1
@@ -75,11 +75,13 @@ class Outlet:
         while True:
             try:
                 await self._publish(event)
-            except Unavailable as error:
+            except Exception as error:
                 tries += 1
-                if self.problem is None:
+                if not isinstance(error, Unavailable):
+                    self._log.exception("outlet_failed", type=event.type)  # a lane that gave up would keep its node's ends for ever
+                elif self.problem is None:
                     self._log.warning("outlet_waits", detail=str(error))
-                self.problem = str(error)
+                self.problem = str(error) or type(error).__name__
                 pause = min(FIRST_PAUSE_SECONDS * 2 ** min(tries, 10), LONGEST_PAUSE_SECONDS)
                 await asyncio.sleep(pause * random.uniform(0.7, 1.0))
             else:

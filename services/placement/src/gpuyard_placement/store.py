@@ -223,14 +223,19 @@ class PlacementStore(Store):
     def proof_of(self, allocation: Allocation, rank: int) -> datetime:
         """The last instant at which the rank is known to have been alive: when its node last listed it.
 
-        After a restart of ours, before the node has spoken again, it is when the node was last heard; never before the rank's start.
+        After a restart of ours, until the node's first list is judged, it is when the node was last heard before; never before the rank's
+        start.
         """
         node_id = allocation.terms.plan[rank].node_id
         state = allocation.ranks[rank]
         least = state.seen_at or allocation.committed_at
         key: RankKey = (allocation.allocation_id, rank)
         heard = self.heard.get(node_id)
-        proof = self.last_heard(node_id) if heard is None else heard.proof_of(key)
+        if heard is None:
+            mark = self.marks.get(node_id)
+            proof = None if mark is None else mark.heard_at
+        else:
+            proof = heard.proof_of(key)
         return least if proof is None else max(proof, least)
 
     def touched(self) -> list[str]:

@@ -13,7 +13,7 @@ from gpuyard_scheduler.handlers.requests import on_malformed
 from gpuyard_scheduler.inquiries import on_explain, on_queue
 from gpuyard_scheduler.metrics import gauges
 from gpuyard_scheduler.store import SchedulerStore
-from gpuyard_scheduler.ticks import TICKS
+from gpuyard_scheduler.ticks import TICKS, on_load
 
 
 def service(policy: Policy | None = None) -> Service[SchedulerStore]:
@@ -29,6 +29,7 @@ def service(policy: Policy | None = None) -> Service[SchedulerStore]:
         ticks=TICKS,
         on_malformed=on_malformed,
         after_unit=decide_and_carry_out,
+        on_load=on_load,
         gauges=gauges,
     )
 

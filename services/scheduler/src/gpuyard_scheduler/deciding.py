@@ -1,5 +1,7 @@
 """At the end of every unit: decide over the whole state, carry the plan out, tell who waits why."""
 
+from datetime import timedelta
+
 from gpuyard_contracts.types import allocation_id_of
 from gpuyard_runtime.service import Tx
 
@@ -39,6 +41,8 @@ def _begin(start: Start, tx: Tx[SchedulerStore]) -> None:
 def _tell(tx: Tx[SchedulerStore]) -> None:
     """Say waiting reasons that have changed: near the heads of the lines, not too many in a second. Whoever asks is answered anyway."""
     store, policy = tx.store, tx.store.policy
+    if tx.now - store.loaded_at < timedelta(seconds=policy.settle):
+        return  # after a start the fleet is heard node by node: no reasons that last for a moment only
     second = millis(tx.now) // 1000
     said = store.told_in[1] if store.told_in[0] == second else 0
     for group in store.queue.groups.values():

@@ -123,6 +123,8 @@ class SchedulerStore(Store):
         self.tenants: dict[str, Tenant] = {}
         self.shaped_at: datetime = datetime.min.replace(tzinfo=UTC)
         """When the fleet last got other hardware."""
+        self.loaded_at: datetime = self.shaped_at
+        """When this process read its rows: what it has heard since may be but a part of what there is."""
         self.deadlines: list[tuple[int, str]] = []
         """(ms, job) of run-time limits, as a heap; entries of jobs that run no more are passed over."""
         self.reservations: dict[Kind, Reservation] = {}
@@ -152,7 +154,8 @@ class SchedulerStore(Store):
     def inherit(self, before: Store) -> None:
         """In a living process what was heard before is still true."""
         if isinstance(before, SchedulerStore):
-            self.tenants, self.shaped_at, self._rates = before.tenants, before.shaped_at, before._rates
+            self.tenants, self._rates = before.tenants, before._rates
+            self.shaped_at, self.loaded_at = before.shaped_at, before.loaded_at
             for node in before.fleet.nodes.values():
                 self.fleet.put(node.facts)
 

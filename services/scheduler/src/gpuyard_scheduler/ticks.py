@@ -11,6 +11,11 @@ from gpuyard_scheduler.mapping import told
 from gpuyard_scheduler.store import SchedulerStore
 
 
+def on_load(tx: Tx[SchedulerStore]) -> None:
+    """Remember when this process began to listen."""
+    tx.store.loaded_at = tx.now
+
+
 def every_look(tx: Tx[SchedulerStore]) -> None:
     """Open a unit, at whose end is a decision: pauses are over, patience ends, reasons are told."""
 

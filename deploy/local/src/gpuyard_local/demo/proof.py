@@ -21,7 +21,7 @@ def money(stage: Stage) -> None:
     stage.check(
         len(cost.rows) == 2 and cost.total_micros == expected > 0, f"two intervals times the price are {expected}: equal to the unit"
     )
-    spent = -sum(entry.amount_micros for entry in acme.entries(job_id=job_id) if entry.account.startswith("platform"))
+    spent = -sum(entry.amount_micros for entry in acme.entries(job_id=job_id) if entry.account == "revenue")
     stage.check(spent == cost.total_micros, "the ledger's entries for the job sum to the same")
     _everything_is_billed(stage)
     report = stage.admin.verify_ledger()

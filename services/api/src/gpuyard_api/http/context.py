@@ -32,7 +32,7 @@ class Pace:
     """A write until it is committed."""
     ask: float = 3.0
     """Another service's answer."""
-    verify: float = 30.0
+    verify: float = 60.0
     """The ledger, rebuilt from the events."""
     check: float = 2.0
     """A stream looks again whether its token still works."""
@@ -53,8 +53,12 @@ class Yard:
     turns: Turns = field(default_factory=Turns)
 
     async def act(self, fn: "Callable[[Tx[ApiStore]], T | Problem]", *, traceparent: str | None = None) -> T:
-        """Run an act; raises the problem that it returned, and Unavailable where it is not known to be committed in time."""
-        result = await within(self.pace.act, self.engine.act(fn, traceparent=traceparent), "database")
+        """Run an act; raises the problem that it returned, and Problem 503 where it is not known to be committed in time."""
+        try:
+            result = await within(self.pace.act, self.engine.act(fn, traceparent=traceparent), "database")
+        except Unavailable:
+            detail = "It is not known whether this was done. Ask again; with the same Idempotency-Key it is done once."
+            raise problems.unavailable("database", detail) from None
         if isinstance(result, Problem):
             raise result
         return result

@@ -25,7 +25,8 @@ class Policy:
     - `starts_per_cycle`: at most so many jobs are planned at once; the others follow in the next unit.
     - `told_per_second` and `told_depth`: how many changes of waiting reasons are said, and how deep in each line.
     - `parked`: how long a request of a tenant that was never heard of is kept before it is rejected: the tenant's state may be on its way.
-    - `settle`: how long the fleet's shape must have stood still before a request is rejected because it could never fit.
+    - `settle`: how long the fleet's shape must have stood still before a request is rejected because it could never fit, and how long after
+      a start no waiting reasons are said.
     """
 
     promised_wait: dict[str, int] = field(default_factory=_promised)
