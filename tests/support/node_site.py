@@ -28,7 +28,7 @@ from gpuyard_runtime.settings import BusSettings
 P = TypeVar("P", bound=Payload)
 T = TypeVar("T")
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 15.0
 SPOKEN = ("EVT_NODE_AGENT", "USAGE", "HEALTH", "TELEMETRY", "LOGS")
 JOB = "job-abcdefghijklmnop"
 OTHER = "job-bbbbbbbbbbbbbbbb"
@@ -55,13 +55,14 @@ class Site:
 
     async def open(self) -> None:
         """Streams, the node's durable, an ear for everything that the node says."""
-        await self.connect()
-        await bootstrap(self.bus, streams=[stream for stream in STREAMS if stream.name in (*SPOKEN, "CMD_NODE")], durables=())
-        await ensure_durable(self.bus, node_durable(self.node_id))
+        await self.connect(is_new=True)
 
-    async def connect(self) -> None:
+    async def connect(self, *, is_new: bool = False) -> None:
         """Reach the bus and listen, from the streams' beginning."""
         self._bus = await connect(BusSettings(nats_url=self.url), name="test")
+        if is_new:
+            await bootstrap(self._bus, streams=[stream for stream in STREAMS if stream.name in (*SPOKEN, "CMD_NODE")], durables=())
+            await ensure_durable(self._bus, node_durable(self.node_id))
         await self._bus.answer(HeartbeatV1, self._on_heartbeat)
         self._readers = [asyncio.create_task(self._follow(name)) for name in SPOKEN]
 
@@ -82,8 +83,6 @@ class Site:
 
     async def _follow(self, stream: str) -> None:
         filters = [subject for found in STREAMS if found.name == stream for subject in found.subjects]
-        while self._bus is None:
-            await asyncio.sleep(0.01)
         async for batch in self.bus.read(stream, filters, after=0):
             for told in batch:
                 event = decode(told.subject, told.headers, told.body, sequence=told.sequence, arrived=told.arrived)
@@ -184,14 +183,10 @@ class Site:
             **self.settings,
             **settings,
         }
-        agent = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gpuyard_node_agent",
-            env=environment,
-            stderr=(self.folder / "agent.log").open("ab"),
-            start_new_session=True,
-        )
+        with (self.folder / "agent.log").open("ab") as log:
+            agent = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "gpuyard_node_agent", env=environment, stderr=log, start_new_session=True
+            )
         self._agents.append(agent)
         return agent
 

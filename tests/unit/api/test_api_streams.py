@@ -114,16 +114,20 @@ async def test_a_stream_goes_on_live_and_ends_with_the_job(world: ApiWorld) -> N
     assert world.hub.watchers == 0
 
 
-async def test_nothing_is_lost_between_backlog_and_live(world: ApiWorld) -> None:
-    """What commits while the backlog is being read comes once."""
+@pytest.mark.parametrize("is_in_backlog", [True, False])
+async def test_nothing_is_lost_or_doubled_between_backlog_and_live(world: ApiWorld, is_in_backlog: bool) -> None:
+    """What commits while the backlog is being read comes once, whether the read saw it or not."""
     job_id = await world.job()
     inner = _wanted(world, job_id, is_until_end=True)
 
     async def page(above: int, count: int) -> list[Event]:
         found = await inner.page(above, count)
-        if above == 0:
-            world.run(job_id)
-            world.end(job_id)
+        if above > 0:
+            return found
+        world.run(job_id)
+        if is_in_backlog:
+            found = await inner.page(above, count)
+        world.end(job_id)
         return found
 
     frames = sse.stream(world.yard, _who(world, "acme"), sse.Wanted(page, 0, job_id=job_id, is_until_end=True))

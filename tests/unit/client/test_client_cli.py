@@ -54,6 +54,39 @@ def test_apply_of_a_job_that_never_fits_fails_with_reason_and_a_way_out(api: Api
     assert done.exit_code == 1 and "never-fits" in done.stderr and "there are 4" in done.stderr and "gpuyard nodes" in done.stderr
 
 
+def test_a_rejected_job_does_not_hold_up_the_others_of_its_file(api: Api, run: Run, tmp_path: Path) -> None:
+    """All that were taken are named, and the exit code says that not all were."""
+    (tmp_path / "two.yaml").write_text("name: big\nrun: a\n---\nname: small\nrun: b\n")
+    api.on(
+        "POST",
+        "/v1/jobs",
+        problem(422, "job-rejected", "no", reason="never-fits", job_id="job-x"),
+        httpx.Response(201, json=job("b", "small")),
+    )
+    api.jobs(job("b", "small"))
+    done = run("apply", "-f", tmp_path / "two.yaml")
+    assert done.exit_code == 1 and "big was not taken (never-fits)" in done.stderr and job("b")["job_id"] in done.stdout
+
+
+def test_jobs_that_were_taken_are_named_when_the_api_goes_away(api: Api, run: Run, tmp_path: Path) -> None:
+    """Nobody has to guess what was asked for."""
+    (tmp_path / "two.yaml").write_text("name: a\nrun: a\n---\nname: b\nrun: b\n")
+    api.on("POST", "/v1/jobs", httpx.Response(201, json=job("a", "a")), refused)
+    done = run("apply", "-f", tmp_path / "two.yaml")
+    assert done.exit_code == 4 and job("a")["job_id"] in done.stderr
+
+
+def test_an_operator_is_asked_whose_jobs_they_are(api: Api, run: Run, train: Path) -> None:
+    """In the command's own words."""
+    api.on(
+        "POST",
+        "/v1/jobs",
+        problem(422, "invalid-request", "no", errors=[{"field": "tenant", "message": "is missing", "fix": "?tenant=acme"}]),
+    )
+    done = run("apply", "-f", train)
+    assert done.exit_code == 2 and "--tenant NAME" in done.stderr and "?tenant" not in done.stderr
+
+
 def test_apply_places_the_apis_complaints_in_the_file(api: Api, run: Run, train: Path) -> None:
     """Line and field, as for what is found here."""
     api.on(

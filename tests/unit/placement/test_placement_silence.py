@@ -1,6 +1,8 @@
 """Silence: unknown, lost, blind, and the full lease after we did not listen ourselves."""
 
 from gpuyard_contracts.messages.placement import AllocationReleasedV1, FleetSightChangedV1, NodeStatusChangedV1
+from gpuyard_placement.domain.model import Policy
+from gpuyard_placement.store import PlacementStore
 
 from tests.unit.placement.fleet import SECOND, Fleet, ended, gang, one, release, running, started
 
@@ -181,3 +183,17 @@ def test_an_order_that_was_never_answered_costs_nothing_when_its_node_is_lost() 
     assert fleet.h.said_of(AllocationReleasedV1)[0].started_at is None
     assert fleet.h.feed(started(plan, at=fleet.now)) != []
     assert fleet.held() == {}
+
+
+def test_rows_that_are_read_anew_in_a_living_process_make_nobody_silent() -> None:
+    """After a broken commit the store is new and we have listened all the time: who was silent stays so, who spoke was heard."""
+    fleet = Fleet("a", "b", "c")
+    plan = one("j")
+    fleet.start(plan)
+    fleet.pass_seconds(4, "b", "c")
+    fresh = PlacementStore(Policy())
+    fresh.inherit(fleet.store)
+    assert fresh.last_heard("b") == fleet.now
+    assert fresh.last_heard("a") == fleet.now - 4 * SECOND
+    assert fresh.listening_since == fleet.store.listening_since
+    assert fresh.heard["b"].sequence == fleet.sequences["b"]

@@ -201,6 +201,18 @@ def test_b50_a_death_at_any_step_plans_once(point: str) -> None:
     assert (row.state, row.attempt) == ("placing", 1)
 
 
+def test_a_plan_has_one_message_id_for_ever() -> None:
+    """It depends on the attempt alone: whoever decides the same attempt again says the same message."""
+    ids = set()
+    for other_units in range(3):
+        found = yard()
+        for _ in range(other_units):
+            found.tenant("other")
+        found.submit(request_id="r")
+        ids |= {(type(said.data), said.id) for said in found.h.envelopes if isinstance(said.data, PlaceV1 | JobPlacingV1)}
+    assert len(ids) == 2
+
+
 def test_a_restart_loses_nothing_and_repeats_nothing() -> None:
     """States, plans in flight, pauses, limits and use are as they were; nothing is said anew."""
     found = yard(cards=4)

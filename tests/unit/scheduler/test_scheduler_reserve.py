@@ -8,7 +8,7 @@ from gpuyard_scheduler.domain.model import Job, Reservation, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.snapshot import Snapshot
 
-from tests.unit.scheduler.scheduler_world import NOW, job, node, snapshot, started
+from tests.unit.scheduler.scheduler_world import NOW, job, node, snapshot, started, yard
 
 POLICY = Policy()
 
@@ -120,6 +120,19 @@ def test_a_kept_plan_is_trusted_for_a_while_then_made_anew() -> None:
     gone = decide(replace(snapshot([node("a")], [*running, job("small")]), reservations=first), POLICY)
     assert [start.job_id for start in gone.starts] == ["small"]
     assert all(not kept.job_id for kept in gone.reservations.values())
+
+
+def test_who_was_held_back_goes_on_when_the_head_withdraws() -> None:
+    """Nothing is freed by that, but nothing is kept any more either."""
+    found = yard(cards=2)
+    found.submit(1)
+    head = found.submit(2, priority="high")
+    small = found.submit(1)
+    assert found.state(small) == "queued"
+    found.h.tick("look")
+    assert found.store.queue.reasons() == {"no-free-gpus": 1, "behind-others": 1}
+    found.cancel(head)
+    assert found.state(small) == "placing"
 
 
 def test_nothing_is_kept_for_spare_work_or_for_what_can_never_fit() -> None:

@@ -53,7 +53,7 @@ def choose(
             chosen[name] = wanted
             continue
         before = kept.get(name)
-        if before is not None and before not in chosen.values() and free(before):
+        if before is not None and before not in (*chosen.values(), *asked.values()) and free(before):
             chosen[name] = before
             continue
         chosen[name] = _next(place, {*chosen.values(), *asked.values(), *kept.values()}, free)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nats.aio.client import Client as Bus
 
 READY_SECONDS = 60.0
+RESTART_SECONDS = 10.0
 
 
 class NotRunning(Exception):
@@ -158,12 +159,12 @@ class Stack:
         self.layout.make()
         with self._alone():
             if self.is_up():
-                self._bring_up(self.facts, seconds)
+                self._bring_up(self.facts, seconds, quiet)
                 return False
             self._end_leftovers()
             facts = self._settle_facts()
             self._launch(facts)
-            self._bring_up(facts, seconds)
+            self._bring_up(facts, seconds, self._say)
             return True
 
     def stop(self) -> bool:
@@ -195,17 +196,18 @@ class Stack:
 
     def kill(self, name: str) -> int:
         """Kill a program as a power cut would (SIGKILL); it is started again by the supervisor. Returns the pid that was killed."""
-        found = self.process(name)
-        if found is None or not processes.send(found, signal.SIGKILL):
-            raise NotRunning(f"{name} does not run")
+        found = self.signal(name, signal.SIGKILL)
         processes.wait_gone(found, 10.0)
         return found.pid
 
-    def signal(self, name: str, signal_number: int) -> None:
-        """Send a program a signal (SIGSTOP and SIGCONT freeze and thaw it)."""
-        found = self.process(name)
-        if found is None or not processes.send(found, signal_number):
-            raise NotRunning(f"{name} does not run")
+    def signal(self, name: str, signal_number: int) -> ProcessId:
+        """Send a program a signal (SIGSTOP and SIGCONT freeze and thaw it). One that is just being started again is waited for."""
+        deadline = time.monotonic() + RESTART_SECONDS
+        while (found := self.process(name)) is None or not processes.send(found, signal_number):
+            if not self.is_up() or time.monotonic() > deadline:
+                raise NotRunning(f"{name} does not run")
+            time.sleep(readiness.POLL_SECONDS)
+        return found
 
     def halt(self, name: str) -> None:
         """Stop one program and keep it stopped until :meth:`resume`."""
@@ -228,7 +230,7 @@ class Stack:
         wanted = {name: known[name] for name in names or known if name in known}
         if "nats" in names:
             self._await("nats", lambda: nats.is_answering(self.facts.ports["nats"]), seconds)
-        readiness.wait(wanted, seconds=seconds, say=self._say)
+        readiness.wait(wanted, seconds=seconds)
 
     def reload_bus(self, facts: Facts) -> None:
         """Write the bus's configuration with everybody in it, and have a running server take it up."""
@@ -287,46 +289,45 @@ class Stack:
         listen = f"{ports.LOOPBACK}:{facts.ports['nats']}"
         bus_config.write_config(self.layout, listen=listen, store=self.layout.data / "nats", nodes=facts.nodes, tenants=facts.bus_tenants)
 
-    def _bring_up(self, facts: Facts, seconds: float) -> None:
+    def _bring_up(self, facts: Facts, seconds: float, say: Callable[[str], None]) -> None:
         """Start what does not run yet, in order, and wait."""
         supervisor = self._supervisor(facts)
         known = supervisor.states()  # what a running supervisor was started with
         is_fresh = known["postgres"][0] != "RUNNING"
-        postgres = self._postgres(facts)
         supervisor.start("nats")
         with ThreadPoolExecutor(1) as worker:
-            made = worker.submit(postgres.prepare)  # a first start makes the database's folder meanwhile
+            made = worker.submit(self._postgres(facts).prepare)  # a first start makes the database's folder meanwhile
             self._await("nats", lambda: nats.is_answering(facts.ports["nats"]), seconds)
             if is_fresh:
                 self._bootstrap(facts)
+                say("the bus is ready, streams and consumers are made")
             made.result()
         supervisor.start("postgres")
         if is_fresh:
-            self._await_database(facts, seconds)
+            self._prepare_database(facts, seconds)
+            say("the database is ready, roles and schemas are made")
         for name in known:
             supervisor.start(name)
-        self.wait_ready(seconds=seconds)
+        readiness.wait(self.health_ports(), seconds=seconds, say=say)
         services.write_client(self.layout, facts)
 
     def _bootstrap(self, facts: Facts) -> None:
         from gpuyard_local.operating import make_streams
 
         asyncio.run(make_streams(services.nats_url(facts), bus_config.password_of(self.layout, bus_config.OPERATOR), facts.nodes))
-        self._say("the bus is ready, streams and consumers are made")
 
-    def _await_database(self, facts: Facts, seconds: float) -> None:
+    def _prepare_database(self, facts: Facts, seconds: float) -> None:
         import asyncpg
 
         deadline = time.monotonic() + seconds
         while True:
             try:
                 asyncio.run(database.prepare(self.layout, facts.ports["postgres"]))
-                break
+                return
             except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError) as error:
                 if time.monotonic() > deadline:
                     raise readiness.NotReady({"postgres": type(error).__name__}) from None
                 time.sleep(readiness.POLL_SECONDS)
-        self._say("the database is ready, roles and schemas are made")
 
     def _await(self, name: str, is_ready: Callable[[], bool], seconds: float) -> None:
         deadline = time.monotonic() + seconds

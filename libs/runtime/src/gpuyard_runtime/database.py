@@ -33,7 +33,7 @@ WRONG = (found.SyntaxOrAccessError, found.InvalidAuthorizationSpecificationError
 
 def meaning(error: BaseException) -> BaseException:
     """The error as the dispatcher understands it: Unavailable, Fatal, or itself (then it is about the data)."""
-    if isinstance(error, found.DataError):  # asyncpg raises one of its own that is an InterfaceError too: an argument that cannot be sent
+    if isinstance(error, found.DataError):  # before everything else: asyncpg raises it too, for an argument that cannot be sent
         return error
     if isinstance(error, AWAY):
         return Unavailable(f"database: {type(error).__name__}")

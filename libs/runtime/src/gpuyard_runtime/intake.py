@@ -15,6 +15,7 @@ from gpuyard_contracts.topology import Durable, durables_of, stream_of
 
 from gpuyard_runtime.asks import read_ask, refusal_of, write_answer, write_refusal
 from gpuyard_runtime.bus import ApiError, Bus
+from gpuyard_runtime.database import meaning
 from gpuyard_runtime.faults import EXIT_CONFIG, Fatal, Refused, RuntimeFault, Unavailable
 from gpuyard_runtime.health import Health
 from gpuyard_runtime.logs import log_of
@@ -157,7 +158,7 @@ class Intake(Generic[S]):
             try:
                 send(await inquirer(read_ask(kind, subject.decode("utf-8", "replace"), body), self._reading()))
             except Exception as error:
-                refused = refusal_of(error)
+                refused = refusal_of(meaning(error))
                 if refused.reason == "internal":
                     self._log.error("inquiry_failed", type=kind.TYPE, exc_info=error)
                 send(refused)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import asyncpg
 
 from gpuyard_runtime.database import AWAY, meaning, open_connection
-from gpuyard_runtime.faults import EXIT_FENCED, Fatal, Unavailable
+from gpuyard_runtime.faults import EXIT_BUG, EXIT_FENCED, Fatal, Unavailable
 from gpuyard_runtime.logs import log_of
 
 POLL_SECONDS = 0.5
@@ -82,7 +82,8 @@ class Leadership:
                 continue
             except Exception as error:
                 if not isinstance(meaning(error), Unavailable):
-                    raise
+                    self._on_fatal(Fatal(EXIT_BUG, f"the lock cannot be watched: {type(error).__name__}: {error}"))
+                    return
                 self._log.warning("lock_lost", detail=type(error).__name__)
             self._conn.terminate()
             self._conn = None

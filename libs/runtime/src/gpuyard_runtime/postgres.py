@@ -2,7 +2,7 @@
 
 One transaction: fence and inbox in one statement, the store's changes, the outbox row; then the commit. If the connection breaks during
 the commit itself nobody knows whether it happened: then the store is read anew before the next unit, so that memory never differs from the
-database, and the inbox decides about what is delivered again.
+database, and the inbox decides about what is delivered again. What a store only heard it hands on: `Store.inherit`.
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +61,15 @@ class PostgresUnits(Generic[S]):
     """Runs units on one connection. `epoch` is the leader's; None without one (many instances at once)."""
 
     def __init__(
-        self, make: Callable[[], S], dsn: str, schema: str, service: str, clock: Clock, relay: Published, *, epoch: int | None
+        self,
+        make: Callable[[], S],
+        dsn: str,
+        schema: str,
+        service: str,
+        clock: Clock,
+        relay: Published,
+        *,
+        epoch: int | None,
     ) -> None:
         self._make = make
         self._dsn = dsn

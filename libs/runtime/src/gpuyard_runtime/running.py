@@ -38,7 +38,7 @@ from gpuyard_runtime.settings import ServiceSettings
 from gpuyard_runtime.store import Store
 from gpuyard_runtime.traces import Spans
 from gpuyard_runtime.watch import ServiceWatch
-from gpuyard_runtime.work import Act, Beat
+from gpuyard_runtime.work import Act
 
 S = TypeVar("S", bound=Store)
 T = TypeVar("T")
@@ -177,7 +177,7 @@ class Running(Generic[S]):
         assert self._intake is not None
         self._loop_task = asyncio.create_task(self._run_loop(self._loop))
         if service.on_load is not None:
-            self._loop.put(Beat("on_load", service.on_load, new_id()))
+            await self._load(service.on_load)
         await self._intake.open()
         self._loop.start_ticks()
         self.health.tell("process", None)
@@ -225,6 +225,15 @@ class Running(Generic[S]):
             gauges = service.gauges
             self.metrics.add_gauges(lambda: gauges(self.store))
         self._prune_task = asyncio.create_task(self._prune())
+
+    async def _load(self, on_load: Callable[[Tx[S]], None]) -> None:
+        """The service's first unit; nothing is handled before it has committed. Raises what it raises."""
+        while True:
+            try:
+                await self.act(on_load)
+                return
+            except Unavailable:  # said by the loop, which also does the waiting
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _run_loop(self, loop: Loop[S]) -> None:
         try:

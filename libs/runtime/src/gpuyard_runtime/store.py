@@ -86,6 +86,10 @@ class Store:
         for table in self.tables:
             table.restore(table.of_record(record) for record in await conn.fetch(select_sql(table)))
 
+    def inherit(self, before: "Store") -> None:
+        """Called before :meth:`loaded` on the store that takes the place of `before` in a living process (its rows were read anew, since a
+        commit broke off): the place to take over what is kept beside the rows because it was only heard."""
+
     def loaded(self) -> None:
         """Called once after the rows are there, from the database or in a test: the place for values derived from them."""
 

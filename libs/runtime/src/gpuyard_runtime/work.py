@@ -304,5 +304,9 @@ def work_of(service: Service[Any], delivery: Delivery, handlers: Mapping[Any, Ha
         event = decode(delivery.subject, delivery.headers, delivery.body, sequence=delivery.sequence, arrived=delivery.arrived)
     except Malformed as malformed:
         return Garbled(service, delivery, malformed, is_guarded=is_guarded)
+    except (
+        Exception
+    ) as error:  # `decode` promises not to; if it breaks the promise, one message is lost to the dead letters and not the service
+        return Garbled(service, delivery, Malformed("undecodable", f"{type(error).__name__}: {error}"), is_guarded=is_guarded)
     handler = handlers.get(type(event.data))
     return None if handler is None else Handled(service, delivery, event, handler, is_guarded=is_guarded)

@@ -65,9 +65,9 @@ def source_of(node_id: str) -> str:
     return f"node-agent/{node_id}"
 
 
-def event_id(key: str, kind: type[Payload]) -> str:
-    """The id of what a workload's key says once in its life: the same after every restart."""
-    return derive(key, kind.TYPE, "once")
+def event_id(node_id: str, key: str, kind: type[Payload]) -> str:
+    """The id of what a node says of a workload's key once in its life: the same after every restart."""
+    return derive(f"{node_id}/{key}", kind.TYPE, "once")
 
 
 def _said(payload: Payload, order: Order, node_id: str, at: datetime) -> Envelope[Any]:
@@ -75,7 +75,7 @@ def _said(payload: Payload, order: Order, node_id: str, at: datetime) -> Envelop
         payload,
         source=source_of(node_id),
         at=at,
-        event_id=event_id(order.key, type(payload)),
+        event_id=event_id(node_id, order.key, type(payload)),
         traceparent=order.traceparent,
         causation_id=order.order_id,
     )
@@ -136,7 +136,7 @@ def not_running(told: StopV1, stop: Envelope[Any], now: datetime) -> Envelope[An
         payload,
         source=source_of(told.node_id),
         at=now,
-        event_id=event_id(key_of(told.allocation_id, told.rank), WorkloadEndedV1),
+        event_id=event_id(told.node_id, key_of(told.allocation_id, told.rank), WorkloadEndedV1),
         traceparent=stop.traceparent,
         causation_id=stop.id,
     )
@@ -203,7 +203,7 @@ def log_lines(payload: LogLinesV1, order: Order, offset: int) -> Envelope[Any]:
         payload,
         source=source_of(payload.node_id),
         at=payload.at,
-        event_id=derive(f"{order.key}/{payload.stream}", payload.TYPE, which),
+        event_id=derive(f"{payload.node_id}/{order.key}/{payload.stream}", payload.TYPE, which),
         traceparent=order.traceparent,
         causation_id=order.order_id,
     )

@@ -115,6 +115,16 @@ class PlacementStore(Store):
         self._published: set[str] = set()
         self._owed: set[str] = set()
 
+    def inherit(self, before: Store) -> None:
+        """Go on with what was only heard: the rows were read anew, but we did not stop listening."""
+        assert isinstance(before, PlacementStore)
+        self.heard.restore(before.heard.values())
+        self.heard_at = before.heard_at
+        self.listening_since = before.listening_since
+        self.last_watch_at = before.last_watch_at
+        self.ignored = before.ignored
+        self._owed = before._owed
+
     def undo(self) -> None:
         """Take back the open unit, what was heard in it included."""
         super().undo()

@@ -10,7 +10,7 @@ import typer
 
 from gpuyard import errors
 from gpuyard.cli.output import note, print_items, say
-from gpuyard.cli.session import FAILED, AsJson, client, command
+from gpuyard.cli.session import FAILED, AsJson, client, command, tell
 
 if TYPE_CHECKING:
     from gpuyard.client import Client
@@ -32,14 +32,16 @@ def apply(
         bool, typer.Option("--follow", "-F", help="Show what the job writes until it ends. Its failure is exit code 1.")
     ] = False,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Wait for the end. A job that fails is exit code 1.")] = False,
-    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="For which tenant; needed with an operator's token.")] = None,
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", "-t", envvar="GPUYARD_TENANT", help="For which tenant; needed with an operator's token.")
+    ] = None,
     key: Annotated[str | None, typer.Option("--key", help="Idempotency key: the same file again under it makes no second job.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask for the jobs of a file: one, or several divided by '---'. Nothing is sent unless the whole file can be read."""
     jobs = read_files(file)
     with client() as yard:
-        made = [submit(yard, job, tenant, key and f"{key}/{place}") for place, job in enumerate(jobs)]
+        made, is_whole = submit_all(yard, jobs, tenant, key, as_json=as_json)
         if follow or wait:
             made = finish(yard, made, follow=follow, as_json=as_json)
         elif not as_json:
@@ -50,7 +52,7 @@ def apply(
     elif follow or wait:
         for job in made:
             say_end(job)
-    if (follow or wait) and not all(job.is_good for job in made):
+    if not is_whole or ((follow or wait) and not all(job.is_good for job in made)):
         raise typer.Exit(FAILED)
 
 
@@ -79,6 +81,26 @@ def _text(name: str) -> str:
         raise errors.BadJobFile([errors.FileProblem(name, 0, "", f"cannot be read: {error.strerror}")]) from None
 
 
+def submit_all(
+    yard: "Client", jobs: "Sequence[FileJob]", tenant: str | None, key: str | None, *, as_json: bool
+) -> "tuple[list[Job], bool]":
+    """Ask for all jobs. Returns those that were taken, and whether that is all: a rejected one is told and does not hold up the others."""
+    made: list[Job] = []
+    is_whole = True
+    try:
+        for place, job in enumerate(jobs):
+            try:
+                made.append(submit(yard, job, tenant, key and f"{key}/{place}"))
+            except errors.Rejected as rejected:
+                is_whole = False
+                tell(rejected, as_json=as_json)
+    except errors.GpuyardError:
+        for job in made:  # they are there, whatever comes of the rest
+            note(f"{job.job_id}  {job.name} was asked for before that")
+        raise
+    return made, is_whole
+
+
 def submit(yard: "Client", job: "FileJob", tenant: str | None, key: str | None) -> "Job":
     """Ask for one job; what the api finds wrong is told with its line in the file."""
     from gpuyard import jobfile
@@ -91,6 +113,8 @@ def submit(yard: "Client", job: "FileJob", tenant: str | None, key: str | None) 
     except errors.ApiError as error:
         if not error.fields:
             raise
+        if any(part.field == "tenant" for part in error.fields):
+            raise errors.BadJobFile([errors.FileProblem(job.file, 0, "", "whose jobs are these?", "say it with --tenant NAME")]) from None
         raise errors.BadJobFile(jobfile.locate(job, error.fields)) from None
 
 
@@ -143,7 +167,8 @@ def say_end(job: "Job") -> None:
     if job.started_at is not None and job.ended_at is not None:
         from gpuyard.amounts import show_duration
 
-        took = f" after {show_duration((job.ended_at - job.started_at).total_seconds())}"
+        seconds = (job.ended_at - job.started_at).total_seconds()
+        took = f" after {show_duration(seconds) if seconds >= 10 else f'{seconds:.1f}s'}"
     why = job.detail or job.reason
     code = f", exit code {job.exit_code}" if job.exit_code not in (None, 0) and "exit code" not in why else ""
     say(f"{job.job_id}  {job.name}: {job.state}{took}" + (f": {why}{code}" if not job.is_good else ""))

@@ -87,6 +87,7 @@ class _Cycle:
         self._lines: dict[str, list[_Head]] = {}
         self._used: dict[str, Used] = {}
         self._holders: dict[Kind, Place] = {}
+        self._is_let_go = False
         self._cannot: dict[tuple[Ask, Kind, frozenset[str]], int] = {}
 
     def run(self) -> None:
@@ -117,14 +118,16 @@ class _Cycle:
                 group, aged = spot
                 self.kept[kind] = kept
                 self._holders[kind] = self._place(group.tenant, (-PRIORITY_RANK[group.priority], aged, kept.job_id, 0, group))
-            elif now < kept.planned_ms + self.policy.replan * 1000:
+                continue
+            self._is_let_go = self._is_let_go or bool(kept.job_id)
+            if now < kept.planned_ms + self.policy.replan * 1000:
                 self.kept[kind] = kept._replace(job_id="", nodes=NOBODY, start_ms=None)
 
     def _gather(self) -> None:
         """The heads of all lines that must be looked at; where nothing can start, only verdicts."""
         snapshot = self.snapshot
         for tenant in snapshot.queue.tenants():
-            awake = [group for group in snapshot.queue.lines_of(tenant) if is_awake(group, snapshot)]
+            awake = [group for group in snapshot.queue.lines_of(tenant) if self._is_to_be_seen(group)]
             verdict = verdicts.for_all(snapshot.fleet, tenant in snapshot.tenants, is_blind=snapshot.is_blind)
             if verdict is not None:
                 self.verdicts.update((group.key, verdict) for group in awake)
@@ -134,6 +137,9 @@ class _Cycle:
                 self._lines[tenant] = lines
                 self.heads.append((self._place(tenant, lines[0]), tenant))
         heapify(self.heads)
+
+    def _is_to_be_seen(self, group: Group) -> bool:
+        return is_awake(group, self.snapshot) or (self._is_let_go and group.reason == "behind-others")
 
     def _place(self, tenant: str, head: _Head) -> Place:
         known = self.snapshot.tenants.get(tenant)
