@@ -155,6 +155,8 @@ async def test_a_node_that_is_not_answered_fences_itself_and_takes_no_order_from
     refused = await site.hear(WorkloadRefusedV1)
     assert refused.reason == "lease-over"
     site.is_answering, site.lease_ms = True, 30_000
+    beats = len(site.heard)
+    await site.until("answers", lambda: len(site.heard) > beats + 1)
     await site.order("exit 0", job=OTHER, attempt=2)
     await site.hear(WorkloadEndedV1, lambda told: told.attempt == 2 and told.job_id == OTHER)
 

@@ -153,7 +153,8 @@ async def test_who_ignores_the_stop_is_killed_with_its_whole_group(hearing: Hear
 
 async def test_the_end_is_told_only_when_children_that_left_the_group_are_gone(hearing: Hearing) -> None:
     """A daemon of the workload would hold its card: it is found in its own session, and killed (B49)."""
-    daemon = "import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0:\n  print(os.getpid(),flush=True); time.sleep(600)\n os._exit(0)\nos.wait()"
+    fork = "if os.fork()==0:\n os.setsid()\n if os.fork()==0:\n  print(os.getpid(),flush=True); time.sleep(600)\n os._exit(0)\nos.wait()"
+    daemon = f"import os,time\n{fork}"
     hearing.launch("job-b-1.0", "sleep 600")
     hearing.launch("job-a-1.0", f"{sys.executable} -I -S -c '{daemon}'; while [ ! -s ../out ]; do sleep 0.01; done")
     gone = await hearing.hear(Gone, lambda seen: seen.key == "job-a-1.0")

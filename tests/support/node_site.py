@@ -28,7 +28,7 @@ from gpuyard_runtime.settings import BusSettings
 P = TypeVar("P", bound=Payload)
 T = TypeVar("T")
 
-WAIT_SECONDS = 15.0
+WAIT_SECONDS = 60.0
 SPOKEN = ("EVT_NODE_AGENT", "USAGE", "HEALTH", "TELEMETRY", "LOGS")
 JOB = "job-abcdefghijklmnop"
 OTHER = "job-bbbbbbbbbbbbbbbb"

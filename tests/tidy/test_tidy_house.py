@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SKIPPED = {
+SKIPPED = {"uv.lock", 
     ".venv",
     ".git",
     ".gpuyard",
@@ -33,7 +33,7 @@ def _files(suffixes: set[str]) -> list[Path]:
             if path.is_dir() and not path.is_symlink():
                 if path.name not in SKIPPED and not path.name.endswith(".egg-info"):
                     pending.append(path)
-            elif path.is_file() and path.suffix in suffixes:
+            elif path.is_file() and path.suffix in suffixes and path.name not in SKIPPED:
                 found.append(path)
     return sorted(found)
 

@@ -57,7 +57,7 @@ def programs(layout: Layout) -> dict[str, Program]:
 def test_every_setting_of_a_local_program_is_one_that_the_program_reads(layout: Layout) -> None:
     """A misspelt name would be ignored in silence."""
     for name, program in programs(layout).items():
-        settings = SETTINGS.get("node-agent" if name.startswith("node-") else name)
+        settings = SETTINGS.get("node-agent" if name.startswith("agent-") else name)
         given = {key for key in program.environment if key.startswith("GPUYARD_")}
         assert given <= (names_of(settings) if settings else set()), name
 
@@ -65,10 +65,10 @@ def test_every_setting_of_a_local_program_is_one_that_the_program_reads(layout: 
 def test_programs_start_with_what_the_others_stand_on_and_listen_on_loopback_only(layout: Layout) -> None:
     """Bus and database first; node agents last."""
     found = programs(layout)
-    assert list(found) == ["nats", "postgres", *SERVICES, "node-sim-t4", "node-gpu-local"]
+    assert list(found) == ["nats", "postgres", *SERVICES, "agent-sim-t4", "agent-gpu-local"]
     assert all(program.environment.get("GPUYARD_HTTP_HOST", "127.0.0.1") == "127.0.0.1" for program in found.values())
     assert (
-        found["node-gpu-local"].environment["GPUYARD_BACKEND"] == "nvml" and found["node-sim-t4"].environment["GPUYARD_PROFILE"] == "4xT4"
+        found["agent-gpu-local"].environment["GPUYARD_BACKEND"] == "nvml" and found["agent-sim-t4"].environment["GPUYARD_PROFILE"] == "4xT4"
     )
 
 
@@ -87,7 +87,7 @@ def test_the_clients_file_says_where_the_token_is_and_not_what_it_is(layout: Lay
     services.write_client(layout, facts)
     content = json.loads(layout.client.read_text())
     assert (layout.root / content["token_file"]).read_text() == "top-secret" and "top-secret" not in layout.client.read_text()
-    assert set(content["services"]) == {*SERVICES, "node-sim-t4"}
+    assert set(content["services"]) == {*SERVICES, "agent-sim-t4"}
 
 
 def bus(layout: Layout, *tenants: str) -> dict[str, Any]:

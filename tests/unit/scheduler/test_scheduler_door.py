@@ -45,6 +45,16 @@ def test_the_same_request_again_makes_no_second_job() -> None:
     assert found.state(job_id) == "succeeded"
 
 
+def test_requests_of_one_unit_keep_their_order() -> None:
+    """First come, first served, also where many come at once."""
+    found = yard(cards=1)
+    requests = [JobSubmitV1(tenant="acme", spec=spec(), request_id=f"r{number}") for number in range(20)]
+    found.h.feed(*requests)
+    in_line = [job_id for group in found.store.queue.groups.values() for _, job_id in group.line]
+    assert in_line == [job_id_of("acme", f"r{number}") for number in range(1, 20)]
+    assert found.state(job_id_of("acme", "r0")) == "placing"
+
+
 def test_the_same_request_id_of_two_tenants_is_two_requests() -> None:
     """One tenant cannot swallow another's request by guessing its id."""
     found = yard()

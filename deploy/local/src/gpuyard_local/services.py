@@ -28,7 +28,7 @@ def port_names(nodes: Mapping[str, str]) -> list[str]:
 
 def agent_of(node: str) -> str:
     """The program that is a node's agent."""
-    return f"node-{node}"
+    return f"agent-{node}"
 
 
 def nats_url(facts: Facts) -> str:

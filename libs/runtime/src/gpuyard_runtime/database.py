@@ -42,6 +42,13 @@ def meaning(error: BaseException) -> BaseException:
     return error
 
 
+def is_undone(error: BaseException) -> bool:
+    """Whether the transaction that met this error was certainly rolled back: the server lived to say so."""
+    return isinstance(error, found.PostgresError) and not isinstance(
+        error, (found.PostgresConnectionError, found.OperatorInterventionError)
+    )
+
+
 def session_settings(schema: str, application: str) -> Mapping[str, str]:
     """Session settings of every connection; a peer that vanished is noticed in about 10 s."""
     return {

@@ -157,6 +157,7 @@ class Dispatcher(Generic[S]):
         def work(fresh: Collection[str]) -> Sequence[Envelope[Any]]:
             tx = Tx(self._units.store, self._clock.now(), self._service.name, unit_id)
             opened.append(tx)
+            done.clear()  # the database may call this twice: what the first call did is undone
             unseen = set(fresh)
             for item in part:
                 key = item.key

@@ -1,7 +1,8 @@
 """Units of work on PostgreSQL.
 
-One transaction: fence and inbox in one statement, the store's changes, the outbox row; then the commit. If the connection breaks during
-the commit itself nobody knows whether it happened: then the store is read anew before the next unit, so that memory never differs from the
+A unit is written by one statement: fence, inbox, the store's changes, the outbox row; one round trip and one commit. Where that cannot be,
+since a key is not new or the store has a way of its own, the same is done in a transaction of several. If the connection breaks during the
+commit nobody knows whether it happened: then the store is read anew before the next unit, so that memory never differs from the
 database, and the inbox decides about what is delivered again. What a store only heard it hands on: `Store.inherit`.
 """
 
@@ -13,10 +14,10 @@ import asyncpg
 from gpuyard_contracts.envelope import Envelope
 
 from gpuyard_runtime.clock import Clock
-from gpuyard_runtime.database import meaning, open_connection
-from gpuyard_runtime.faults import Fenced
+from gpuyard_runtime.database import is_undone, meaning, open_connection
+from gpuyard_runtime.faults import Fatal, Fenced, Unavailable
 from gpuyard_runtime.frames import Outgoing, outgoing, pack, unpack
-from gpuyard_runtime.store import Store
+from gpuyard_runtime.store import Statement, Store
 from gpuyard_runtime.units import Committed, Work
 
 S = TypeVar("S", bound=Store)
@@ -26,7 +27,17 @@ with fence as (select epoch from runtime_leader where service = $1 for share),
      fresh as (insert into inbox (key, at) select key, $3 from unnest($2::text[]) as given (key) on conflict do nothing returning key)
 select (select epoch from fence) as epoch, array(select key from fresh) as fresh
 """
-FENCE = "select epoch from runtime_leader where service = $1 for share"
+JOINED = """
+with claimed as (insert into inbox (key, at) select key, $2 from unnest($1::text[]) as given (key)),
+     gone as (delete from outbox where id = any($3::int8[])),
+     kept as (insert into outbox (content) select content from unnest($4::bytea[]) as given (content) returning id)
+     /* parts */
+select (select id from kept)
+"""
+# The same, refused by a division by zero where another epoch leads.
+JOINED_FENCED = JOINED.replace(
+    "with claimed", "with fence as (select epoch from runtime_leader where service = $5 for share), claimed"
+).replace("(select id from kept)", "(select id from kept) as id, 1 / (case when (select epoch from fence) = $6 then 1 else 0 end) as leads")
 CLOSE = """
 with gone as (delete from outbox where id = any($1::int8[])),
      kept as (insert into outbox (content) select content from unnest($2::bytea[]) as given (content) returning id)
@@ -110,38 +121,91 @@ class PostgresUnits(Generic[S]):
         """One unit; see :class:`gpuyard_runtime.units.Units`."""
         if self._is_stale:
             await self.open()
+        found = await self._run_joined(keys, work)
+        return await self._run_claimed(keys, work) if found is None else found
+
+    async def _run_joined(self, keys: Sequence[str], work: Work) -> Committed | None:
+        """The unit as one statement and one round trip, in the hope that all keys are new. None: it must be done the long way."""
+        store = self._store
+        done: list[int] = []
+        is_sent = False
+        try:
+            said = work(keys)
+            if not keys and not said and not store.is_changed:
+                return Committed(0, ())
+            statements = store.joinable()
+            if statements is None:
+                store.undo()
+                return None
+            encoded = [outgoing(envelope) for envelope in said]
+            done = self._relay.take_done()
+            sql, args = self._joined(statements, keys, encoded, done)
+            conn = await self._connected()
+            is_sent = True
+            outbox_id = await conn.fetchval(sql, *args)
+        except BaseException as error:
+            self._undo(store, done)
+            if is_sent and not is_undone(error):
+                self._break_off()
+            understood = meaning(error)
+            # What fails may have been done before: then it must not be tried, and only the long way knows. So it does about the fence.
+            if isinstance(understood, Exception) and not isinstance(understood, (Unavailable, Fatal)) and (keys or is_sent):
+                return None
+            if understood is error:
+                raise
+            raise understood from error
+        store.settle()
+        return Committed(int(outbox_id or 0), said, encoded)
+
+    def _joined(
+        self, statements: Sequence[Statement], keys: Sequence[str], encoded: Sequence[Outgoing], done: list[int]
+    ) -> tuple[str, list[Any]]:
+        args: list[Any] = [list(keys), self._clock.now(), done, [pack(encoded)] if encoded else []]
+        if self._epoch is not None:
+            args += (self._service, self._epoch)
+        parts: list[str] = []
+        for number, statement in enumerate(statements):
+            parts.append(f", part{number} as ({statement.sql(len(args) + 1)})")
+            args += statement.args
+        return (JOINED if self._epoch is None else JOINED_FENCED).replace("/* parts */", "".join(parts)), args
+
+    async def _run_claimed(self, keys: Sequence[str], work: Work) -> Committed:
+        """The unit as a transaction of several statements: the keys are claimed first, and `work` sees which are new."""
         store = self._store
         done: list[int] = []
         conn: asyncpg.Connection | None = None
         is_committing = False
         try:
-            if keys:
-                conn = await self._begun()
-                said = work(await self._claim(conn, keys))
-            else:
-                said = work(())
-                if not said and not store.is_changed:
-                    return Committed(0, ())
-                conn = await self._begun()
-                self._check(await conn.fetchval(FENCE, self._service) if self._epoch is not None else None)
+            conn = await self._begun()
+            said = work(await self._claim(conn, keys))
             await store.flush(conn)
             done = self._relay.take_done()
             outbox_id, encoded = await self._close(conn, said, done)
             is_committing = True
             await _commit(conn)
         except BaseException as error:
-            store.undo()
-            self._relay.put_back_done(done)
+            self._undo(store, done)
             understood = meaning(error)
             # A refused commit (a deferred constraint) is a rollback; one that broke off may have happened.
-            is_unknown = is_committing and not (understood is error and isinstance(error, asyncpg.PostgresError))
-            if conn is not None:
-                await self._roll_back(conn, is_unknown=is_unknown)
+            if is_committing and not is_undone(error):
+                self._break_off()
+            elif conn is not None:
+                await self._roll_back(conn)
             if understood is error:
                 raise
             raise understood from error
         store.settle()
         return Committed(outbox_id, said, encoded)
+
+    def _undo(self, store: S, done: list[int]) -> None:
+        store.undo()
+        self._relay.put_back_done(done)
+
+    def _break_off(self) -> None:
+        """Nobody knows whether the last unit was committed: read the store anew before the next."""
+        self._is_stale = True
+        if self._conn is not None:
+            self._forget(self._conn)
 
     async def _claim(self, conn: asyncpg.Connection, keys: Sequence[str]) -> set[str]:
         row = await conn.fetchrow(CLAIM, self._service, list(keys), self._clock.now())
@@ -165,14 +229,12 @@ class PostgresUnits(Generic[S]):
         await conn.execute("begin")
         return conn
 
-    async def _roll_back(self, conn: asyncpg.Connection, *, is_unknown: bool) -> None:
+    async def _roll_back(self, conn: asyncpg.Connection) -> None:
         """End the open transaction; a connection that cannot do so is given up, and the server then undoes what it did."""
-        self._is_stale = self._is_stale or is_unknown
-        if is_unknown or conn.is_closed():
-            self._forget(conn)
-            return
         try:
-            if conn.is_in_transaction():
+            if conn.is_closed():
+                self._forget(conn)
+            elif conn.is_in_transaction():
                 await conn.execute("rollback")
         except Exception:  # whatever it says, the connection is of no use any more
             self._forget(conn)

@@ -6,7 +6,8 @@ The other half is kept by the fence of :mod:`gpuyard_runtime.units`. Writing tak
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeVar
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from gpuyard_runtime.table import Column, Journal, Record, Table, always
 
@@ -32,12 +33,20 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Writing:
-    """How a table or journal is written, worked out once."""
+    """How a table or journal is written, worked out once; the statements by the number of their first parameter."""
 
-    upsert: str
-    delete: str
+    upsert: Callable[[int], str]
+    delete: Callable[[int], str]
     values: tuple[Callable[[Any], Any], ...]
     keys: tuple[Callable[[Any], Any], ...]
+
+
+class Statement(NamedTuple):
+    """One statement of a flush: its table, its SQL (given the number of its first parameter) and its arguments."""
+
+    table: str
+    sql: Callable[[int], str]
+    args: list[list[Any]]
 
 
 class Store:
@@ -95,27 +104,46 @@ class Store:
 
     async def flush(self, conn: Connection) -> None:
         """Write what the open unit changed. Deletes go first, so that a row can take a deleted one's place."""
+        for statement in self.statements():
+            await conn.execute(statement.sql(1), *statement.args)
+
+    def statements(self) -> list["Statement"]:
+        """What :meth:`flush` runs, in order."""
+        found: list[Statement] = []
         for table in self.tables:
             if table.is_changed:
                 changes = table.changes()
                 writing = self._writing(table)
                 if changes.drops:
-                    await conn.execute(writing.delete, *_arrays(writing.keys, changes.drops))
+                    found.append(Statement(table.name, writing.delete, _arrays(writing.keys, changes.drops)))
                 if changes.upserts:
-                    await conn.execute(writing.upsert, *_arrays(writing.values, changes.upserts))
+                    found.append(Statement(table.name, writing.upsert, _arrays(writing.values, changes.upserts)))
         for journal in self.journals:
             if journal.added:
                 writing = self._writing(journal)
-                await conn.execute(writing.upsert, *_arrays(writing.values, journal.added))
+                found.append(Statement(journal.name, writing.upsert, _arrays(writing.values, journal.added)))
+        return found
+
+    def joinable(self) -> list["Statement"] | None:
+        """The statements, where they may be joined with everything else of the unit into a single one, which costs one round trip in all.
+
+        None where a subclass writes in a way of its own, and where one table has both deletes and writes: within one statement there is no
+        before and after.
+        """
+        if type(self).flush is not Store.flush:
+            return None
+        found = self.statements()
+        return found if len({statement.table for statement in found}) == len(found) else None
 
     def _writing(self, part: Table[Any, Any] | Journal[Any]) -> "_Writing":
         found = self._writings.get(part.name)
         if found is None:
             values = tuple(column.reader() for column in part.columns)
             if isinstance(part, Journal):
-                found = _Writing(insert_sql(part), "", values, ())
+                found = _Writing(cache(partial(insert_sql, part)), partial(insert_sql, part), values, ())
             else:
-                found = _Writing(upsert_sql(part), delete_sql(part), values, tuple(column.reader() for column in _keys(part)))
+                keys = tuple(column.reader() for column in _keys(part))
+                found = _Writing(cache(partial(upsert_sql, part)), cache(partial(delete_sql, part)), values, keys)
             self._writings[part.name] = found
         return found
 
@@ -143,8 +171,8 @@ def _arrays(readers: Iterable[Callable[[Any], Any]], rows: Sequence[Any]) -> lis
     return [[value(row) for row in rows] for value in readers]
 
 
-def _unnest(columns: Sequence[Column[Any]]) -> str:
-    return ", ".join(f"${number}::{column.pgtype}[]" for number, column in enumerate(columns, 1))
+def _unnest(columns: Sequence[Column[Any]], first: int) -> str:
+    return ", ".join(f"${number}::{column.pgtype}[]" for number, column in enumerate(columns, first))
 
 
 def _names(columns: Iterable[Column[Any]]) -> str:
@@ -157,23 +185,23 @@ def select_sql(table: Table[Any, Any]) -> str:
     return f"select {_names(table.columns)} from {table.name} where {table.where}"  # noqa: S608
 
 
-def upsert_sql(table: Table[Any, Any]) -> str:
+def upsert_sql(table: Table[Any, Any], first: int = 1) -> str:
     """The statement that writes rows, one array for each column; asyncpg prepares it once for each connection."""
     others = [column.name for column in table.columns if not column.is_key]
     then = f"do update set {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "do nothing"
-    return f"{_insert(table.name, table.columns)} on conflict ({_names(_keys(table))}) {then}"
+    return f"{_insert(table.name, table.columns, first)} on conflict ({_names(_keys(table))}) {then}"
 
 
-def delete_sql(table: Table[Any, Any]) -> str:
+def delete_sql(table: Table[Any, Any], first: int = 1) -> str:
     """The statement that deletes rows, one array for each key column."""
     keys = _keys(table)
-    return f"delete from {table.name} where ({_names(keys)}) in (select * from unnest({_unnest(keys)}))"  # noqa: S608
+    return f"delete from {table.name} where ({_names(keys)}) in (select * from unnest({_unnest(keys, first)}))"  # noqa: S608
 
 
-def insert_sql(journal: Journal[Any]) -> str:
+def insert_sql(journal: Journal[Any], first: int = 1) -> str:
     """The statement that adds rows, one array for each column."""
-    return _insert(journal.name, journal.columns) + (" on conflict do nothing" if journal.repeated == "ignore" else "")
+    return _insert(journal.name, journal.columns, first) + (" on conflict do nothing" if journal.repeated == "ignore" else "")
 
 
-def _insert(name: str, columns: Sequence[Column[Any]]) -> str:
-    return f"insert into {name} ({_names(columns)}) select * from unnest({_unnest(columns)})"  # noqa: S608
+def _insert(name: str, columns: Sequence[Column[Any]], first: int) -> str:
+    return f"insert into {name} ({_names(columns)}) select * from unnest({_unnest(columns, first)})"  # noqa: S608

@@ -26,7 +26,7 @@ class Committed:
 
 
 Work = Callable[[Collection[str]], Sequence[Envelope[Any]]]
-"""Given the inbox keys that are new, change the store and return what is said."""
+"""Given the inbox keys that are new, change the store and return what is said. It may be called again after what it did was undone."""
 
 
 class Units(Protocol[S]):

@@ -5,7 +5,7 @@ heard (fleet, tenants) is no row: it is true whether a unit commits or not, and 
 """
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from heapq import heappush
 from typing import Any
 
@@ -131,6 +131,7 @@ class SchedulerStore(Store):
         self.reservations_version = 0
         self.told_in: tuple[int, int] = (0, 0)
         """Second, and how many waiting reasons were said in it."""
+        self._last_instant: datetime = self.shaped_at
         self._rates: dict[str, Rate] = {}
         self._rates_before: dict[str, Rate] = {}
         self.requests = Requests("requests", lambda row: row.job_id, _REQUESTS, rows.request_of)
@@ -171,6 +172,11 @@ class SchedulerStore(Store):
         """The open unit has committed."""
         super().settle()
         self._rates_before.clear()
+
+    def next_instant(self, now: datetime) -> datetime:
+        """The instant of a request that comes now: a microsecond later than the last one's at least, so that age keeps the order."""
+        self._last_instant = max(now, self._last_instant + timedelta(microseconds=1))
+        return self._last_instant
 
     def count_request(self, tenant: str, now: datetime) -> Rate:
         """Count one request of the tenant; returns how many there are in this minute."""

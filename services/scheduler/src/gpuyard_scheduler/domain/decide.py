@@ -28,7 +28,7 @@ NEVER = Reservation(Kind("", 0), "", NOBODY, None, 0)
 
 Kinds = tuple[tuple[Kind, tuple[Pool, ...]], ...]
 _Head = tuple[int, int, str, int, Group]
-"""-priority, aged ms, job id, place in the line, line."""
+"""-priority, aged µs, job id, place in the line, line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class _Cycle:
     def _reserve(self, where: Place, group: Group, job_id: str, ask: Ask, kinds: Kinds) -> int | None:
         """Keep room for the job where it is its turn; returns when to look at it again."""
         now, replan_ms = self.snapshot.now_ms, self.policy.replan * 1000
-        due_ms = where[4] + self.policy.reserve_after[group.priority] * 1000
+        due_ms = where[4] // 1000 + self.policy.reserve_after[group.priority] * 1000
         if now < due_ms:
             return due_ms
         mine = [kept for kept in self.kept.values() if kept.job_id == job_id]

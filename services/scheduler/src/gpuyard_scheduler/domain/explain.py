@@ -39,8 +39,8 @@ def explain(job: Job, snapshot: Snapshot, policy: Policy) -> Explanation:
     if spot is None:
         reason = Verdict("retry-pause", f"waits until {job.not_before:%H:%M:%S} UTC before it is tried again")
         return Explanation(reason, None, (), tuple(judge_all(ask, snapshot.fleet)[:MOST_NODES]))
-    group, aged_ms = spot
-    mine = _place(group, aged_ms, job.job_id, snapshot, policy)
+    group, aged_us = spot
+    mine = _place(group, aged_us, job.job_id, snapshot, policy)
     nodes = judge_all(ask, snapshot.fleet, _kept_from(job.job_id, ask, mine, snapshot, policy))[:MOST_NODES]
     return Explanation(reason_of(group, snapshot), 1 + _before(mine, snapshot, policy), _ahead(mine, snapshot, policy), tuple(nodes))
 
@@ -62,11 +62,11 @@ def positions(snapshot: Snapshot, policy: Policy, most: int, tenant: str | None 
     return found
 
 
-def _place(group: Group, aged_ms: int, job_id: str, snapshot: Snapshot, policy: Policy) -> Place:
+def _place(group: Group, aged_us: int, job_id: str, snapshot: Snapshot, policy: Policy) -> Place:
     tenant = snapshot.tenants.get(group.tenant)
     fleet = snapshot.fleet
     share = weighted_share(tenant, snapshot.usage.of(group.tenant), fleet.total_milli, fleet.total_mib)
-    return place_of(tenant, group.priority, aged_ms, job_id, share, snapshot.now_ms, policy)
+    return place_of(tenant, group.priority, aged_us, job_id, share, snapshot.now_ms, policy)
 
 
 def _before(mine: Place, snapshot: Snapshot, policy: Policy) -> int:

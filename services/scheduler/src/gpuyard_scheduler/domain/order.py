@@ -15,7 +15,7 @@ from gpuyard_scheduler.domain.quota import Used, dominant_share
 from gpuyard_scheduler.domain.snapshot import Snapshot
 
 Place = tuple[bool, int, int, int, int, str]
-"""A job's place in the order; smaller goes first: (is spare, -priority, -urgency, weighted share, aged ms, job id)."""
+"""A job's place in the order; smaller goes first: (is spare, -priority, -urgency, weighted share, aged µs, job id)."""
 
 SCALE = 1_000_000
 """Shares are divided by weights (at most a million) after this multiplication, so that small differences survive the rounding."""
@@ -35,12 +35,12 @@ def weighted_share(tenant: Tenant | None, used: Used, total_milli: int, total_mi
     return above * SCALE // weight if weight > 0 else above * SCALE
 
 
-def place_of(tenant: Tenant | None, priority: str, aged_ms: int, job_id: str, share: int, now_ms: int, policy: Policy) -> Place:
+def place_of(tenant: Tenant | None, priority: str, aged_us: int, job_id: str, share: int, now_ms: int, policy: Policy) -> Place:
     """Where a job stands; `share` is its tenant's weighted share."""
     promised = policy.promised_wait[tenant.sla if tenant is not None else "bronze"]
-    waited = urgency(now_ms - aged_ms, promised, policy.urgency_cap)
+    waited = urgency(now_ms - aged_us // 1000, promised, policy.urgency_cap)
     is_spare = tenant is None or tenant.weight == 0
-    return is_spare, -PRIORITY_RANK[priority], -waited, share, aged_ms, job_id
+    return is_spare, -PRIORITY_RANK[priority], -waited, share, aged_us, job_id
 
 
 def in_order(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[Place, Group]]:
@@ -53,7 +53,7 @@ def in_order(snapshot: Snapshot, policy: Policy) -> Iterator[tuple[Place, Group]
 
     def line(group: Group) -> Iterator[tuple[Place, Group]]:
         tenant = snapshot.tenants.get(group.tenant)
-        for aged_ms, job_id in group.line:
-            yield place_of(tenant, group.priority, aged_ms, job_id, shares[group.tenant], snapshot.now_ms, policy), group
+        for aged_us, job_id in group.line:
+            yield place_of(tenant, group.priority, aged_us, job_id, shares[group.tenant], snapshot.now_ms, policy), group
 
     return merge(*(line(group) for group in queue.groups.values()), key=lambda item: item[0])

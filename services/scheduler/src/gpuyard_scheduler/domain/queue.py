@@ -8,7 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 
-from gpuyard_scheduler.domain.model import Ask, Job, Verdict, Waits, millis
+from gpuyard_scheduler.domain.model import Ask, Job, Verdict, Waits, micros, millis
 
 GroupKey = tuple[str, str, Ask]
 Stamp = tuple[int, ...]
@@ -16,7 +16,7 @@ _COMPACT = 512
 
 
 class Line:
-    """(aged ms, job id) in order; cheap at both ends."""
+    """(aged µs, job id) in order; cheap at both ends."""
 
     __slots__ = ("_items", "_start")
 
@@ -85,7 +85,7 @@ class Queue:
         self.groups: dict[GroupKey, Group] = {}
         self.paused: dict[str, Job] = {}
         self.spots: dict[str, tuple[Group, int]] = {}
-        """For every job that stands in a line: the line, and where its waiting counts from (ms)."""
+        """For every job that stands in a line: the line, and where its waiting counts from (µs)."""
         self._waiting: dict[str, int] = {}
         self._by_tenant: dict[str, dict[GroupKey, Group]] = {}
         self._pauses: list[tuple[int, str]] = []
@@ -164,9 +164,9 @@ class Queue:
         if group is None:
             group = self.groups[key] = Group(*key)
             self._by_tenant.setdefault(job.tenant, {})[key] = group
-        aged_ms = millis(job.aged_at)
-        group.line.add((aged_ms, job.job_id))
-        self.spots[job.job_id] = (group, aged_ms)
+        aged_us = micros(job.aged_at)
+        group.line.add((aged_us, job.job_id))
+        self.spots[job.job_id] = (group, aged_us)
         group.is_untold = True
 
     def _remove(self, job: Job) -> None:
@@ -177,9 +177,9 @@ class Queue:
             del self._waiting[job.tenant]
         if self.paused.pop(job.job_id, None) is not None:
             return
-        group, aged_ms = self.spots.pop(job.job_id)
+        group, aged_us = self.spots.pop(job.job_id)
         key = group.key
-        group.line.remove((aged_ms, job.job_id))
+        group.line.remove((aged_us, job.job_id))
         group.is_untold = True  # someone has come nearer to the head
         if not len(group.line):
             del self.groups[key]

@@ -30,7 +30,7 @@ def on_job_submitted(event: Envelope[JobSubmitV1], tx: Tx[SchedulerStore]) -> No
     job_id = job_id_of(data.tenant, request_id)
     if job_id in store.requests or job_id in store.parked:
         return
-    request = Request(job_id, data.tenant, request_id, data.spec, tx.now, tx.traceparent)
+    request = Request(job_id, data.tenant, request_id, data.spec, store.next_instant(tx.now), tx.traceparent)
     tenant = store.tenants.get(data.tenant)
     if tenant is not None:
         acts.take(request, tenant, tx)
