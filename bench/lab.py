@@ -20,12 +20,13 @@ from typing import Any, TypeVar
 from gpuyard_contracts.envelope import Envelope
 from gpuyard_contracts.topology import Durable
 from gpuyard_local import readiness
-from gpuyard_local.embedded import LOOPBACK, ServerProcess, clean_environment, free_port
+from gpuyard_local.embedded import ServerProcess, clean_environment, free_port
 from gpuyard_local.nats import Nats
 from gpuyard_local.postgres import Postgres
 from gpuyard_runtime.bootstrap import bootstrap
 from gpuyard_runtime.bus import Bus, connect
 from gpuyard_runtime.settings import BusSettings
+
 from tests.support.servers import start_nats
 
 ROOT = Path(__file__).parents[1]
@@ -98,10 +99,10 @@ class Lab:
         self.bus.stop()
         self.database.remove()
 
-    @contextmanager
-    def operating(self) -> Generator["Operator"]:
+    @property
+    def operator(self) -> "Operator":
         """Streams, durables and messages, from outside of any service."""
-        yield Operator(self.bus.url)
+        return Operator(self.bus.url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,17 +130,18 @@ class Operator:
 
     def make(self, durables: Sequence[Durable]) -> None:
         """All streams, and these durables."""
-        run(self._with(lambda bus: bootstrap(bus, durables=durables)))
+        run(self.with_bus(lambda bus: bootstrap(bus, durables=durables)))
 
     def publish(self, envelopes: Sequence[Envelope[Any]]) -> None:
         """Put messages on their streams."""
-        run(self._with(lambda bus: _publish(bus, envelopes)))
+        run(self.with_bus(lambda bus: _publish(bus, envelopes)))
 
     def wait_until_done(self, durable: Durable) -> float:
         """Wait until everything was delivered and acknowledged; returns when that was (monotonic seconds)."""
-        return run(self._with(lambda bus: _until_done(bus, durable)))
+        return run(self.with_bus(lambda bus: _until_done(bus, durable)))
 
-    async def _with(self, work: Callable[[Bus], Awaitable[T]]) -> T:
+    async def with_bus(self, work: Callable[[Bus], Awaitable[T]]) -> T:
+        """Do something on the bus, with a connection of its own."""
         bus = await connect(BusSettings(nats_url=self.url, nats_user="", nats_inbox_prefix="_INBOX.bench"), name="bench")
         try:
             return await work(bus)
@@ -162,11 +164,10 @@ async def _until_done(bus: Bus, durable: Durable) -> float:
 
 def sustained(lab: Lab, process: Process, durable: Durable, envelopes: Sequence[Envelope[Any]]) -> float:
     """Messages per second that a service takes from a durable while enough wait: published while it is frozen, then let go."""
-    with lab.operating() as operator:
-        with process.frozen():
-            operator.publish(envelopes)
-        began = time.perf_counter()
-        return len(envelopes) / (operator.wait_until_done(durable) - began)
+    with process.frozen():
+        lab.operator.publish(envelopes)
+    began = time.perf_counter()
+    return len(envelopes) / (lab.operator.wait_until_done(durable) - began)
 
 
 @contextmanager
@@ -185,4 +186,10 @@ def a_lab() -> Generator[Lab]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["LOOPBACK", "Lab", "Operator", "Process", "TooSlow", "a_lab", "run", "sustained"]
+def wait_until(is_true: Callable[[], bool]) -> None:
+    """Wait until something is so. Raises TooSlow."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not is_true():
+        if time.monotonic() > deadline:
+            raise TooSlow(f"not done within {PATIENCE_SECONDS:.0f} s")
+        time.sleep(POLL_SECONDS)

@@ -1,71 +1,107 @@
-"""The bare limits that gpuyard's figures are held against, from the same run: the bus and the database without gpuyard."""
+"""The bare limits that gpuyard's figures are held against, from the same run: the bus and the database without any service.
+
+Spoken to with as little between as there is: whole blocks of frames on the wire, prepared statements. One client, one connection.
+"""
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
 import asyncpg
-import nats
-from gpuyard_local.nats import Nats
-from gpuyard_local.postgres import Postgres
+from gpuyard_runtime.bus import Bus
+from gpuyard_runtime.wire import frame, header_block
+from gpuyard_runtime.work import Delivery
 
 from bench.figures import Figures, median
+from bench.lab import Lab, run
+from bench.scale import Scale
 
 BODY = b"x" * 400
-ROUNDS = 3
+HEADERS = header_block({"ce-type": "limit"})
+STREAM, SUBJECT, CONSUMER = "LIMIT", "limit.a", "limit-reader"
+AT_ONCE = 256
+BATCH = 200
+FEWER_INSERTS = 10
+MORE_COPIES = 5
+
+Measured = Callable[[], Awaitable[None]]
 
 
-async def measure(figures: Figures, bus: Nats, database: Postgres, scale: float) -> None:
+def measure(figures: Figures, lab: Lab, scale: Scale) -> None:
     """Put `limit.*`: JetStream publish and pull with 400-byte messages, PostgreSQL insert (one a transaction) and COPY."""
-    client = await nats.connect(bus.url)
-    stream = client.jetstream()
-    await stream.add_stream(name="LIMIT", subjects=["limit.>"])
-    try:
-        await _rate(figures, "limit.jetstream_publish.messages_per_s", lambda count: _publish(stream, count), int(20_000 * scale))
-        await _rate(figures, "limit.jetstream_pull.messages_per_s", lambda count: _pull(stream, count), int(20_000 * scale))
-    finally:
-        await stream.delete_stream("LIMIT")
-        await client.close()
-    db = await asyncpg.connect(database.dsn())
-    try:
-        await db.execute("create table if not exists bench_limit(id text primary key, body bytea)")
-        await _rate(figures, "limit.postgres_insert.rows_per_s", lambda count: _insert(db, count), int(3_000 * scale))
-        await _rate(figures, "limit.postgres_copy.rows_per_s", lambda count: _copy(db, count), int(100_000 * scale))
-    finally:
-        await db.execute("drop table bench_limit")
-        await db.close()
+    run(lab.operator.with_bus(lambda bus: _bus(figures, bus, scale)))
+    run(_database(figures, lab, scale))
 
 
-async def _rate(figures: Figures, key: str, work: Callable[[int], Awaitable[None]], count: int) -> None:
+async def _rate(figures: Figures, key: str, work: Measured, count: int, scale: Scale) -> None:
     rates: list[float] = []
-    for _ in range(ROUNDS):
+    for _ in range(scale.rounds):
         began = time.perf_counter()
-        await work(count)
+        await work()
         rates.append(count / (time.perf_counter() - began))
     figures.put(key, median(rates))
 
 
-async def _publish(stream: nats.js.JetStreamContext, count: int) -> None:
-    """Publish with up to 256 acknowledgements under way."""
-    waiting: set[asyncio.Future[object]] = set()
-    for number in range(count):
-        waiting.add(await stream.publish_async("limit.a", BODY))  # pyright: ignore[reportArgumentType]  # nats-py types the future by its own class
-        if number % 256 == 255:
-            await asyncio.gather(*waiting)
-            waiting.clear()
-    await asyncio.gather(*waiting)
+async def _bus(figures: Figures, bus: Bus, scale: Scale) -> None:
+    count = scale.limit_messages
+    await bus.api(f"STREAM.CREATE.{STREAM}", {"name": STREAM, "subjects": ["limit.>"], "storage": "file", "retention": "limits"})
+    try:
+        await _rate(figures, "limit.jetstream_publish.messages_per_s", lambda: _publish(bus, count), count, scale)
+        await _rate(figures, "limit.jetstream_pull.messages_per_s", lambda: _pull(bus, count), count, scale)
+    finally:
+        await bus.api(f"STREAM.DELETE.{STREAM}")
 
 
-async def _pull(stream: nats.js.JetStreamContext, count: int) -> None:
+async def _publish(bus: Bus, count: int) -> None:
+    """Publish in blocks; the next one goes when the last is acknowledged."""
+    left = 0
+    is_acknowledged = asyncio.Event()
+
+    def on_ack(subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            is_acknowledged.set()
+
+    inbox = (await bus.open_inbox(on_ack)).encode()
+    for first in range(0, count, AT_ONCE):
+        left = min(AT_ONCE, count - first)
+        is_acknowledged.clear()
+        bus.post([frame(SUBJECT.encode(), inbox, HEADERS, BODY)] * left)
+        await is_acknowledged.wait()
+
+
+async def _pull(bus: Bus, count: int) -> None:
     """Pull in batches of 200 with an acknowledgement each."""
-    reader = await stream.pull_subscribe("limit.a", durable=None)
+    config = {"durable_name": CONSUMER, "ack_policy": "explicit", "deliver_policy": "all", "max_ack_pending": 5000}
+    await bus.api(f"CONSUMER.DURABLE.CREATE.{STREAM}.{CONSUMER}", {"stream_name": STREAM, "config": config})
     seen = 0
-    while seen < count:
-        batch = await reader.fetch(200, timeout=5)
-        for message in batch:
-            await message.ack()
-        seen += len(batch)
-    await reader.unsubscribe()
+    is_done = asyncio.Event()
+
+    def deliver(delivery: Delivery) -> None:
+        nonlocal seen
+        seen += 1
+        delivery.ack()
+        pull.ask()
+        if seen == count:
+            is_done.set()
+
+    pull = await bus.open_pull(STREAM, CONSUMER, deliver, lambda: 0, batch=BATCH)
+    await is_done.wait()
+    bus.close_pull(pull)
+    await bus.api(f"CONSUMER.DELETE.{STREAM}.{CONSUMER}")
+
+
+async def _database(figures: Figures, lab: Lab, scale: Scale) -> None:
+    db = await asyncpg.connect(lab.database.dsn())
+    inserts, copies = scale.limit_messages // FEWER_INSERTS, scale.limit_messages * MORE_COPIES
+    try:
+        await db.execute("create table bench_limit(id text primary key, body bytea)")
+        await _rate(figures, "limit.postgres_insert.rows_per_s", lambda: _insert(db, inserts), inserts, scale)
+        await _rate(figures, "limit.postgres_copy.rows_per_s", lambda: _copy(db, copies), copies, scale)
+        await db.execute("drop table bench_limit")
+    finally:
+        await db.close()
 
 
 async def _insert(db: asyncpg.Connection, count: int) -> None:

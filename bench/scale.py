@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Counts of one run. `rounds`: the middle one of so many is reported. `past_jobs`: how many lie in the database when services restart."""
+    """Counts of one run. `rounds`: the middle one of so many is reported. `past_jobs`: so many are in the past when services restart."""
 
     rounds: int
     limit_messages: int

@@ -23,7 +23,8 @@ def yard() -> Iterator[Yard]:
         admin.create_tenant("acme", name="Acme", sla="gold", weight=300)
         admin.create_tenant("beta", name="Beta", sla="bronze", quota_gpu_milli=2000)
         tokens = {tenant: str(admin.create_token(tenant)["token"]) for tenant in ("acme", "beta")}
-        yield Yard(stack=stack, admin=admin, tokens=tokens, folder=folder)
+        with admin, Yard(stack=stack, admin=admin, tokens=tokens, folder=folder) as made:
+            yield made
     finally:
         stack.purge()
         shutil.rmtree(folder, ignore_errors=True)

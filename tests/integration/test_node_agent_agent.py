@@ -64,7 +64,7 @@ async def test_a_job_lives_from_its_order_to_its_end(site: Site) -> None:
     beat = await site.until("running", lambda: [beat for beat in site.heard if beat.running])
     assert [(found.allocation_id, found.pid) for found in beat[0].running] == [(f"{JOB}-1", pid)]
     await site.hear(UsageTickV1)
-    work = site.folder / "state" / "work" / f"{JOB}-1.0" / "work"
+    work = site.folder / "state" / "work" / f"{JOB}-1.0"
     assert work.is_dir()
     await site.until("its output", lambda: str(work) in site.printed())
     await site.stop()
@@ -75,7 +75,7 @@ async def test_a_job_lives_from_its_order_to_its_end(site: Site) -> None:
     assert "MINE=ä b" in printed
     assert "A_SECRET_OF_THE_AGENT" not in printed
     assert "NATS" not in printed
-    assert (site.folder / "checkpoints" / JOB / "0" / "it").read_text() == "state\n"
+    assert (site.folder / "checkpoints" / f"{JOB}.0" / "it").read_text() == "state\n"
     last = await site.hear(UsageTickV1, lambda tick: any(held.held_ms == ended.held_ms for held in tick.held))
     assert next(held.gpu_ms for held in last.held if held.allocation_id == f"{JOB}-1") == 2 * ended.held_ms
 
@@ -112,7 +112,7 @@ async def test_a_killed_agent_is_followed_by_one_that_adopts_what_runs(site: Sit
     pid, other = await site.started(), await site.started(OTHER)
     await site.until("its output", lambda: "once" in site.printed())
     await site.kill(agent)
-    (site.folder / "state" / "work" / f"{JOB}-1.0" / "work" / "stop").touch()
+    (site.folder / "state" / "work" / f"{JOB}-1.0" / "stop").touch()
     await site.until("its end", lambda: procfs.stat_of(pid) is None)
     assert is_alive(other)
     await site.working_agent()
@@ -239,7 +239,7 @@ async def test_while_the_bus_is_away_work_goes_on_and_everything_is_told_later(t
         await site.until("its output", lambda: "before" in site.printed())
         await site.hear(UsageTickV1)
         server.kill()
-        (site.folder / "state" / "work" / f"{JOB}-1.0" / "work" / "stop").touch()
+        (site.folder / "state" / "work" / f"{JOB}-1.0" / "stop").touch()
         await site.until("its end", lambda: not is_alive(pid))
         await site.until("the record of its end", lambda: b'"t":"end"' in (site.folder / "state" / "journal").read_bytes())
         await site.kill(agent)

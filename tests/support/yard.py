@@ -29,6 +29,13 @@ class Yard:
     _clients: dict[str, Client] = field(default_factory=dict[str, Client])
     _names: int = 0
 
+    def __enter__(self) -> "Yard":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for client in self._clients.values():
+            client.close()
+
     def client(self, tenant: str) -> Client:
         """A tenant's client."""
         if tenant not in self._clients:

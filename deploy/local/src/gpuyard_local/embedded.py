@@ -3,6 +3,7 @@
 What a process wrote goes to its log file; the end of that is part of the error when it does not come up.
 """
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -99,12 +100,32 @@ class ServerProcess:
         self._process = None
 
     def kill(self) -> None:
-        """Kill it as a power cut would."""
+        """Kill it and its children as a power cut would: PostgreSQL's backends outlive it for a moment, and would go on committing."""
         if self._process is not None:
-            self._process.kill()
+            family = [self._process.pid, *_children(self._process.pid)]
+            for pid in family:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             self._process.wait()
             self._process = None
+            while any(_is_alive(pid) for pid in family):
+                time.sleep(0.005)
 
     def _tail(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()
         return "\n".join(lines[-15:])
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(found) for found in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process still runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False

@@ -103,6 +103,13 @@ def silent(do: Callable[[Collection[str]], Any]) -> Work:
     return work
 
 
+async def fresh_of(rig: UnitsRig, *keys: str) -> set[str]:
+    """The keys that a unit which claims these finds new."""
+    seen: list[set[str]] = []
+    await rig.units.run(keys, silent(lambda fresh: seen.append(set(fresh))))
+    return seen[-1]
+
+
 async def put(rig: UnitsRig, *things: Thing, keys: Sequence[str] = (), said: int = 0) -> None:
     """One unit that puts things."""
 
@@ -131,12 +138,10 @@ async def a_unit_commits_rows_notes_inbox_and_outbox_together(rig: UnitsRig) -> 
 
 async def only_new_keys_are_fresh(rig: UnitsRig) -> None:
     """A key is claimed once, by this life and the next."""
-    seen: list[set[str]] = []
-    for keys in (["a", "b"], ["b", "c"]):
-        await rig.units.run(keys, silent(lambda fresh: seen.append(set(fresh))))
+    assert await fresh_of(rig, "a", "b") == {"a", "b"}
+    assert await fresh_of(rig, "b", "c") == {"c"}
     await rig.reopen()
-    await rig.units.run(["a", "c", "d"], silent(lambda fresh: seen.append(set(fresh))))
-    assert seen == [{"a", "b"}, {"c"}, {"d"}]
+    assert await fresh_of(rig, "a", "c", "d") == {"d"}
 
 
 async def a_failing_unit_leaves_nothing(rig: UnitsRig) -> None:
@@ -159,9 +164,7 @@ async def a_failing_unit_leaves_nothing(rig: UnitsRig) -> None:
     assert rig.units.store.things.values() == [Thing("a", 1, "x")]
     assert rig.units.store.by_holder.get("x") == [Thing("a", 1, "x")]
     assert rig.units.store.by_holder.get("y") == []
-    seen: list[set[str]] = []
-    await rig.units.run(["k"], silent(lambda fresh: seen.append(set(fresh))))
-    assert seen == [{"k"}]
+    assert await fresh_of(rig, "k") == {"k"}
     assert await rig.committed() == ({"a"}, [], 0)
 
 

@@ -4,7 +4,7 @@ Placement has committed the order against the truth, so a refusal is rare. It pr
 world that is gone, or cards that are not what placement thinks, never start a process.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -61,8 +61,8 @@ class Scene:
 
 def admit(order: Order, scene: Scene) -> Verdict:
     """The order's fate now. The order of the checks is from what can never change to what may come right by waiting."""
-    others = {key: workload for key, workload in scene.live.items() if key != order.key}
-    waits = scene.live.get(order.key)
+    key = order.key
+    waits = scene.live.get(key)
     if waits is not None and waits.state != "waiting":
         return Repeated()
     if waits is None and (known := _known(order, scene)) is not None:
@@ -74,10 +74,11 @@ def admit(order: Order, scene: Scene) -> Verdict:
         return Refused("lease-over", "the node has lost its lease and starts nothing until placement answers")
     if scene.lease.is_too_old(order.issued_at):
         return Refused("order-too-old", f"issued at {order.issued_at.isoformat()}, before this node's lease began")
-    older = tuple(key for key, found in others.items() if found.order.job_id == order.job_id and found.order.attempt < order.attempt)
+    others = [other.order for name, other in scene.live.items() if name != key]
+    older = tuple(other.key for other in others if other.job_id == order.job_id and other.attempt < order.attempt)
     if older:
         return Deferred(Refused("gpu-busy", f"an older attempt of {order.job_id} is still there"), older)
-    return _fit(order, others.values(), scene)
+    return _fit(order, others, scene)
 
 
 def _known(order: Order, scene: Scene) -> Verdict | None:
@@ -89,7 +90,7 @@ def _known(order: Order, scene: Scene) -> Verdict | None:
     return None
 
 
-def _fit(order: Order, others: Iterable[Workload], scene: Scene) -> Verdict:
+def _fit(order: Order, holders: list[Order], scene: Scene) -> Verdict:
     """Cards there, free enough, and room on the machine."""
     machine = scene.machine
     if machine is None:
@@ -97,7 +98,6 @@ def _fit(order: Order, others: Iterable[Workload], scene: Scene) -> Verdict:
     missing = [part.gpu_uuid for part in order.slices if part.gpu_uuid in scene.lost or machine.card(part.gpu_uuid) is None]
     if missing:
         return Deferred(Refused("gpu-missing", f"the node does not see {', '.join(missing[:8])}"))
-    holders = [workload.order for workload in others]
     return _cards_fit(order, holders, machine) or _room_fits(order, holders, machine) or Admitted()
 
 

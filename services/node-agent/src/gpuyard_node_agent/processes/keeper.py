@@ -24,10 +24,13 @@ from typing import Any
 
 from gpuyard_node_agent.processes.held import Held, launch
 from gpuyard_node_agent.processes.procfs import (
+    all_pids,
+    become_subreaper,
     boot_id,
     find_marked,
     has_children,
     has_group,
+    kill,
     mark_of,
     now_ms,
     pids_after,
@@ -45,9 +48,9 @@ LINGER_MS = 5_000
 CAP_EVERY_MS = 5_000
 OPEN_FILES = 65_536
 FIRST_LOOK_MS = 1
+SCAN_EVERY_MS = 10
 LONGEST_LOOK_MS = 200
 LEAVING_GRACE_MS = 5_000
-PR_SET_CHILD_SUBREAPER = 36
 
 
 class Keeper:
@@ -58,6 +61,8 @@ class Keeper:
         self.instance = os.urandom(8).hex()
         self.held: dict[str, Held] = {}
         self.living: dict[str, Held] = {}
+        self.ending: dict[str, Held] = {}
+        """The living ones that are due for a kill or for a look at what is left of them."""
         self.by_pid: dict[int, Held] = {}
         self.pidfds: dict[int, Held] = {}
         self.agents: dict[socket.socket, bytes] = {}
@@ -66,7 +71,9 @@ class Keeper:
         self.alone_ms = now_ms()
         self.cap_ms = now_ms()
         self.is_leaving = False
-        self.is_subreaper = _become_subreaper()
+        self.scanned_ms = 0
+        self.everyone: list[int] = []
+        self.is_subreaper = become_subreaper()
         self.selector = selectors.DefaultSelector()
         self.wakers = socket.socketpair()
 
@@ -110,13 +117,13 @@ class Keeper:
     def _patience(self) -> float:
         """Seconds until something is due."""
         due = [self.cap_ms + CAP_EVERY_MS]
-        for one in self.living.values():
+        for one in self.ending.values():
             if one.kill_ms is not None:
                 due.append(one.kill_ms)
             if one.is_leader_gone:
                 due.append(one.look_ms)
-            if not one.is_fenced and self.lease_ms is not None:
-                due.append(self.lease_ms)
+        if self.lease_ms is not None and len(self.ending) < len(self.living):
+            due.append(self.lease_ms)
         if not self.agents:
             due.append(self.alone_ms + LINGER_MS)
         return max(min(due) - now_ms(), 0) / 1000
@@ -258,6 +265,7 @@ class Keeper:
                 one.strike(signal.SIGCONT)  # who is held by SIGSTOP could not hear it
         kill_ms = now_ms() + grace_ms
         one.kill_ms = kill_ms if one.kill_ms is None else min(one.kill_ms, kill_ms)
+        self.ending[one.key] = one
 
     def _renew(self, until_ms: int) -> None:
         self.lease_ms = until_ms
@@ -299,6 +307,7 @@ class Keeper:
         one.is_leader_gone = True
         one.strike(signal.SIGKILL)
         one.look_ms = 0
+        self.ending[one.key] = one
 
     def _look(self) -> None:
         """Everything that is due: the lease, kills, groups that should be empty, files that grew while the agent is away."""
@@ -307,7 +316,8 @@ class Keeper:
             for one in self.living.values():
                 if not one.is_fenced:
                     one.is_fenced, one.kill_ms = True, at
-        for one in list(self.living.values()):
+                    self.ending[one.key] = one
+        for one in list(self.ending.values()):
             if one.kill_ms is not None and at >= one.kill_ms:
                 one.strike(signal.SIGKILL)
                 one.kill_ms = at + LONGEST_LOOK_MS
@@ -319,7 +329,11 @@ class Keeper:
 
     def _clear(self, one: Held, at: int) -> None:
         """Kill what is left of a workload; once nothing is, tell."""
-        left = [pid for pid in self._strays(one) if _kill(pid)]
+        if at - self.scanned_ms < SCAN_EVERY_MS and one.looks == 0 and self.by_pid:
+            one.look_ms = self.scanned_ms + SCAN_EVERY_MS  # many end at once: one look at all processes serves them together
+            one.looks = 1
+            return
+        left = [pid for pid in self._strays(one, at) if kill(pid)]
         if left or has_group(one.pid):
             one.strike(signal.SIGKILL)
             one.look_ms = at + min(FIRST_LOOK_MS << min(one.looks, 8), LONGEST_LOOK_MS)
@@ -327,17 +341,18 @@ class Keeper:
             return
         one.ended_ms = at
         del self.living[one.key]
+        del self.ending[one.key]
         for guest in tuple(self.agents):
             self._tell(guest, {"is": "ended", **one.told()})
 
-    def _strays(self, one: Held) -> list[int]:
+    def _strays(self, one: Held, at: int) -> list[int]:
         """Processes of the workload that left its group: orphans that came to the keeper, by session or by mark."""
         is_ours = self.is_subreaper and one.is_child
         if is_ours and not self.by_pid and not has_children():
             return []
         me = os.getpid()
         found: list[int] = []
-        for pid in pids_after(one.pid):
+        for pid in self._pids_after(one, at):
             seen = stat_of(pid)
             if seen is None or seen.state == "Z" or pid in self.by_pid or pid == me:
                 continue
@@ -345,6 +360,12 @@ class Keeper:
             if is_candidate and (seen.session == one.pid or mark_of(pid) == one.key):
                 found.append(pid)
         return found
+
+    def _pids_after(self, one: Held, at: int) -> list[int]:
+        """Processes that may descend from the workload; a list of this very millisecond serves all that are looked at in it."""
+        if at != self.scanned_ms:
+            self.everyone, self.scanned_ms = all_pids(), at
+        return pids_after(one.pid, self.everyone)
 
     def _cap_files(self) -> None:
         """While no agent reads the outputs, keep them from filling the disk: the oldest part stays."""
@@ -357,24 +378,6 @@ class Keeper:
                         os.truncate(path, cap)
                 except OSError:
                     continue
-
-
-def _kill(pid: int) -> bool:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def _become_subreaper() -> bool:
-    """Orphans of the workloads come to this process instead of to init."""
-    try:
-        import ctypes
-
-        return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
-    except (ImportError, OSError, AttributeError):
-        return False
 
 
 def main() -> int:

@@ -58,6 +58,7 @@ class KeptProcesses:
         self._hears: Callable[[Seen], None] = lambda seen: None
         self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
+        self._asks: list[bytes] = []
         self._log = log_of("keeping")
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
@@ -134,8 +135,15 @@ class KeptProcesses:
 
     def _ask(self, what: str, **told: Any) -> None:
         """Lost while the keeper is away: its next survey shows what is missing, and it is asked again then."""
-        if self._writer is not None:
-            self._writer.write(to_json({"do": what, **told}) + b"\n")
+        if not self._asks:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._asks.append(to_json({"do": what, **told}))
+
+    def _flush(self) -> None:
+        """One write for all that was asked in this turn of the loop."""
+        asks, self._asks = self._asks, []
+        if asks and self._writer is not None:
+            self._writer.write(b"\n".join(asks) + b"\n")
 
     def launch(self, launch: Launch) -> None:
         """Start a process."""
@@ -178,6 +186,7 @@ class KeptProcesses:
             self._reading.cancel()
             await asyncio.gather(self._reading, return_exceptions=True)
         if self._writer is not None:
+            self._flush()
             with contextlib.suppress(OSError):
                 await self._writer.drain()
             self._writer.close()

@@ -1,7 +1,7 @@
 """Processes in memory: a :class:`gpuyard_node_agent.ports.Runtime` without any process, for tests and simulations.
 
-It stands for the keeper, so it outlives an agent: give it to the next one. What it hears is told when :meth:`MemoryProcesses.deliver` is called, in
-order, so that whoever drives it decides what happens before an agent learns of it.
+It stands for the keeper, so it outlives an agent: give it to the next one. What it has to tell is told when
+:meth:`MemoryProcesses.deliver` is called, in order, so that whoever drives it decides what happens before an agent learns of it.
 """
 
 from collections import deque

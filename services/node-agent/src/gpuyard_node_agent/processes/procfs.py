@@ -6,10 +6,13 @@ A pid alone names nobody, since numbers are given again; pid and start time do. 
 """
 
 import os
+import signal
 import time
 from typing import NamedTuple
 
 from gpuyard_node_agent.domain.marks import ALLOCATION, RANK
+
+PR_SET_CHILD_SUBREAPER = 36
 
 
 class Stat(NamedTuple):
@@ -58,15 +61,19 @@ def mark_of(pid: int) -> str:
     return f"{allocation.decode('utf-8', 'replace')}.{rank.decode('utf-8', 'replace')}" if allocation and rank else ""
 
 
-def pids_after(pid: int) -> list[int]:
-    """Processes that may descend from this one: younger ones have greater numbers, unless the numbers have begun anew."""
-    everyone = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+def all_pids() -> list[int]:
+    """Every process of the machine (of this pid namespace)."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def pids_after(pid: int, everyone: list[int]) -> list[int]:
+    """Who of `everyone` may descend from this process: younger ones have greater numbers, unless the numbers have begun anew."""
     return [other for other in everyone if other > pid] if os.getpid() < pid else everyone
 
 
 def find_marked(key: str) -> int:
     """The first process of a workload, by its mark: the leader of its session; 0 where there is none."""
-    for pid in pids_after(1):
+    for pid in all_pids():
         found = stat_of(pid)
         if found is not None and found.session == pid and found.state != "Z" and mark_of(pid) == key:
             return pid
@@ -91,3 +98,22 @@ def has_children() -> bool:
     except ChildProcessError:
         return False
     return True
+
+
+def kill(pid: int) -> bool:
+    """Kill one process; False where it was gone already."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def become_subreaper() -> bool:
+    """Orphans among this process's descendants come to it instead of to init; whether the system does that."""
+    try:
+        import ctypes
+
+        return ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    except (ImportError, OSError, AttributeError):
+        return False

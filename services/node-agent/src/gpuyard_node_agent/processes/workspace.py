@@ -1,9 +1,10 @@
 """Where a workload lives on disk, and how its order becomes a process to launch.
 
-``<state>/work/<key>/`` holds ``work/`` (its working folder and HOME), ``out`` and ``err``; it goes some time after the end.
-``<checkpoints>/<job>/<rank>/`` stays: the job's next attempt finds it, on this node or on another one that shares the root.
+``<state>/work/<key>/`` is its working folder and HOME, ``<state>/output/<key>.out`` and ``.err`` are what it prints; they go some time
+after the end. ``<checkpoints>/<job>.<rank>/`` stays: the job's next attempt finds it, here or on another node that shares the root.
 """
 
+import contextlib
 import os
 import shutil
 import time
@@ -43,6 +44,7 @@ class Workspace:
         self, *, state: Path, checkpoints: Path, node_id: str, cap_bytes: int, keep_seconds: float, cgroups: Cgroups | None = None
     ) -> None:
         self.root = state / "work"
+        self.output = state / "output"
         self._checkpoints = checkpoints
         self._node_id = node_id
         self._cap_bytes = cap_bytes
@@ -50,12 +52,12 @@ class Workspace:
         self._cgroups = cgroups
         self._old: deque[tuple[float, str]] = deque()
         self._log = log_of("workspace")
-        for folder in (self.root, checkpoints):
+        for folder in (self.root, self.output, checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
 
     def file_of(self, key: str, stream: str) -> str:
         """Where a stream of a workload is written."""
-        return f"{self.root}/{key}/{FILES[stream]}"
+        return f"{self.output}/{key}.{FILES[stream]}"
 
     def caps_of(self, key: str) -> dict[str, int]:
         """A workload's output files with their greatest size."""
@@ -63,12 +65,12 @@ class Workspace:
 
     def prepare(self, order: Order) -> Launch | Refused:
         """Make the folders and say what to launch; nothing runs yet."""
-        home = f"{self.root}/{order.key}"
-        work = f"{home}/work"
-        checkpoint = f"{self._checkpoints}/{order.job_id}/{order.rank}"
+        work = f"{self.root}/{order.key}"
+        checkpoint = f"{self._checkpoints}/{order.job_id}.{order.rank}"
         try:
-            os.makedirs(work, exist_ok=True)  # noqa: PTH103 - on the fast path; text in, text out
-            os.makedirs(checkpoint, exist_ok=True)  # noqa: PTH103 - as above
+            for folder in (work, checkpoint):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(folder)  # noqa: PTH102 - on the fast path; text in, text out
             cgroup = None if self._cgroups is None else self._cgroups.make(order)
         except OSError as error:
             return Refused("no-room", f"its folders cannot be made: {error.strerror}")
@@ -102,11 +104,13 @@ class Workspace:
             _, key = self._old.popleft()
             if key not in living:
                 shutil.rmtree(f"{self.root}/{key}", ignore_errors=True)
+                for stream in FILES:
+                    with contextlib.suppress(OSError):
+                        os.unlink(self.file_of(key, stream))  # noqa: PTH108 - text in, text out
                 swept += 1
         return swept
 
     def find_old(self, living: set[str]) -> None:
         """At the start: folders of workloads that are over are left too."""
-        for entry in sorted(self.root.iterdir()):
-            if entry.name not in living:
-                self._old.append((time.monotonic(), entry.name))
+        found = {entry.name for entry in self.root.iterdir()} | {entry.stem for entry in self.output.iterdir()}
+        self._old += [(time.monotonic(), key) for key in sorted(found - living)]

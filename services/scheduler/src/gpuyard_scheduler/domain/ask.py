@@ -1,23 +1,9 @@
 """From what a person wrote to what must be found: one ask for each job, and what it takes of a card."""
 
+from gpuyard_contracts.models import plain_model
 from gpuyard_contracts.spec import JobSpec
 
 from gpuyard_scheduler.domain.model import Ask, Kind, Slice
-
-_MAKERS = ("nvidia ", "tesla ", "amd ", "instinct ", "geforce ")
-
-
-def plain_model(text: str) -> str:
-    """A model's name to compare with: lower case, without the maker's words (``NVIDIA A100-SXM4-80GB`` → ``a100-sxm4-80gb``)."""
-    plain = text.strip().lower()
-    for word in _MAKERS:
-        plain = plain.removeprefix(word)
-    return plain
-
-
-def is_model(asked: str, has: str) -> bool:
-    """Whether a card's model is the one asked for: the same, or of that family (``a100`` takes ``a100-80gb``). Both plain."""
-    return has == asked or has.startswith(asked + "-")
 
 
 def ask_of(spec: JobSpec, avoid_nodes: frozenset[str] = frozenset(), avoid_gpus: frozenset[str] = frozenset()) -> Ask:

@@ -6,7 +6,9 @@ anyway. A decision tries things out with :meth:`Fleet.take` and gives everything
 
 from collections.abc import Iterable
 
-from gpuyard_scheduler.domain.ask import is_model, plain_model, portion
+from gpuyard_contracts.models import is_of_model, plain_model
+
+from gpuyard_scheduler.domain.ask import portion
 from gpuyard_scheduler.domain.links import Layout
 from gpuyard_scheduler.domain.model import Ask, CardFacts, HoldFacts, Kind, NodeFacts, RankPlan, Slice
 from gpuyard_scheduler.domain.pool import Bank, Card, Node, Pool
@@ -240,7 +242,7 @@ class Fleet:
 def why_not_pool(ask: Ask, pool: Pool) -> str | None:
     """What keeps the ask out of all of a pool: ``model``, ``memory``, ``sharing`` or ``zone``; None: nothing."""
     kind = pool.kind
-    if ask.models and not any(is_model(model, kind.model) for model in ask.models):
+    if ask.models and not any(is_of_model(kind.model, model) for model in ask.models):
         return "model"
     above = ask.memory_max_mib is not None and kind.memory_mib > ask.memory_max_mib
     if kind.memory_mib < ask.memory_min_mib or above or portion(ask, kind)[1] > kind.memory_mib:

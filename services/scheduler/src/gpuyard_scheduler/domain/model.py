@@ -42,7 +42,7 @@ def micros(at: datetime) -> int:
 
 
 class Kind(NamedTuple):
-    """Cards that are alike: model (as :func:`gpuyard_scheduler.domain.ask.plain_model` writes it) and memory of a whole card."""
+    """Cards that are alike: model (as :func:`gpuyard_contracts.models.plain_model` writes it) and memory of a whole card."""
 
     model: str
     memory_mib: int

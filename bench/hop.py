@@ -1,0 +1,35 @@
+"""One hop: a small service on the real runtime takes events from a durable, changes rows and says an event for each, by unit size.
+
+The service is the one that the runtime's own integration tests use, as a process of its own; it answers each incident that opens by
+one that closes, in the transaction that counts it.
+"""
+
+from gpuyard_contracts.envelope import Envelope
+from gpuyard_contracts.messages.monitor import IncidentOpenedV1
+
+from bench.figures import Figures, median
+from bench.lab import Lab, sustained
+from bench.scale import Scale
+from tests.support.toy_service import toy_durable
+from tests.support.toy_stack import opened
+
+BATCHES = (1, 20, 200)
+FEWER_ALONE = 10
+"""One event a transaction is so much slower that fewer of them tell as much."""
+NODES = 199
+
+
+def measure(figures: Figures, lab: Lab, scale: Scale) -> None:
+    """Put `hop.batch_<n>.events_per_s`."""
+    durable = toy_durable()
+    lab.operator.make([durable])
+    for batch in BATCHES:
+        count = scale.hop_events // (FEWER_ALONE if batch == 1 else 1)
+        with lab.service(f"hop-{batch}", "tests.support.toy_process", str(lab.folder), GPUYARD_UNIT_SIZE=str(batch)) as process:
+            rates = [sustained(lab, process, durable, _events(f"b{batch}r{number}", count)) for number in range(scale.rounds)]
+        figures.put(f"hop.batch_{batch}.events_per_s", median(rates))
+
+
+def _events(name: str, count: int) -> list[Envelope[IncidentOpenedV1]]:
+    """Events of many nodes; names of their own for each round, since the toy's table bounds how many one node may have."""
+    return [opened(number, f"{name}-{number % NODES}") for number in range(count)]

@@ -1,0 +1,257 @@
+"""What goes wrong in the simulation, beside deliveries and crashes of services: agents die, machines lose power, networks are cut, cards get
+hot or fall off the bus, operators cordon and drain, databases and the bus are away for a while, everything stands still. Whatever began,
+ends; :meth:`Accidents.heal` ends all of it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from random import Random
+
+from gpuyard_contracts.messages.placement import NodeCordonV1, NodeUncordonV1
+from gpuyard_runtime.faults import Unavailable
+from gpuyard_runtime.testing import Faults, World
+
+from tests.simulation.agent import POINTS, Agent
+from tests.simulation.machine import after
+
+HOT_C = 91
+FAULTS = Faults(crash=0.012, again=0.02, shuffle=0.08, lose_ack=0.02)
+
+Deed = Callable[[], str]
+
+
+@dataclass
+class Accidents:
+    """Begins and ends what goes wrong. `pending`: (when, what ends) of what has begun."""
+
+    world: World
+    agents: list[Agent]
+    random: Random
+    pending: list[tuple[datetime, Callable[[], None]]] = field(default_factory=list[tuple[datetime, Callable[[], None]]])
+    cordons: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    _holders: int = 0
+
+    def act(self) -> str:
+        """Let one thing go wrong; returns what."""
+        deeds: list[tuple[float, Deed]] = [
+            (4.0, self.agent_dies),
+            (3.0, self.agent_dies_inside),
+            (3.0, self.network_is_cut),
+            (1.5, self.power_is_lost),
+            (2.0, self.card_gets_hot),
+            (1.5, self.card_is_lost),
+            (0.7, self.card_has_fatal_error),
+            (2.0, self.operator_cordons),
+            (1.5, self.operator_drains),
+            (1.0, self.database_is_away),
+            (0.5, self.bus_is_away),
+            (0.5, self.most_networks_are_cut),
+            (0.5, self.everything_stands_still),
+        ]
+        return self.random.choices([deed for _, deed in deeds], [weight for weight, _ in deeds])[0]()
+
+    def end_what_is_over(self) -> None:
+        """End what has lasted long enough."""
+        now = self._now
+        for item in [found for found in self.pending if found[0] <= now]:
+            self.pending.remove(item)
+            item[1]()
+
+    def heal(self) -> None:
+        """No more accidents: everything works again from here on."""
+        for _, end in self.pending:
+            end()
+        self.pending.clear()
+        self.world.faults = Faults()
+        for agent in self.agents:
+            agent.die_at = None
+            if any(card.temperature_c == HOT_C for card in agent.machine.cards):
+                for card in agent.machine.cards:
+                    card.temperature_c = 40
+            if not agent.is_up:
+                self._bring_up(agent)
+        for node_id, holder, gpu_uuid in sorted(self.cordons):
+            self.world.publish(NodeUncordonV1(node_id=node_id, holder=holder, gpu_uuid=gpu_uuid or None))
+        self.cordons.clear()
+
+    @property
+    def _now(self) -> datetime:
+        return self.world.clock.now()
+
+    def _later(self, low: float, high: float, end: Callable[[], None]) -> None:
+        self.pending.append((after(self._now, self.random.uniform(low, high)), end))
+
+    # Nodes.
+
+    def _bring_up(self, agent: Agent) -> None:
+        if not agent.machine.is_on:
+            agent.machine.boot()
+        agent.start()
+
+    def _up_again(self, agent: Agent) -> Callable[[], None]:
+        return lambda: None if agent.is_up else self._bring_up(agent)
+
+    def agent_dies(self) -> str:
+        """The agent's process ends; its keeper does not. Sometimes nobody starts it again for longer than its lease."""
+        agent = self.random.choice(self.agents)
+        if agent.is_up:
+            agent.die()
+            self._later(0.0, self.random.choice([1.0, 1.0, 5.0, 40.0]), self._up_again(agent))
+        return f"the agent of {agent.node_id} dies"
+
+    def agent_dies_inside(self) -> str:
+        """It will die in the middle of its next order or event."""
+        agent = self.random.choice(self.agents)
+        agent.die_at = self.random.choice(POINTS)
+        return f"the agent of {agent.node_id} will die {agent.die_at}"
+
+    def died_inside(self, agent: Agent) -> None:
+        """It did."""
+        agent.die()
+        self._later(0.0, self.random.choice([1.0, 4.0, 30.0]), self._up_again(agent))
+
+    def network_is_cut(self) -> str:
+        """The node reaches nobody, for a moment or beyond its lease."""
+        agent = self.random.choice(self.agents)
+        self._cut(agent, self.random.choice([2.0, 7.0, 14.0, 25.0, 45.0]))
+        return f"{agent.node_id} is cut off"
+
+    def _cut(self, agent: Agent, longest: float) -> None:
+        agent.is_cut = True
+
+        def join() -> None:
+            agent.is_cut = False
+
+        self._later(longest / 2, longest, join)
+
+    def most_networks_are_cut(self) -> str:
+        """So many at once that it must be placement that is blind."""
+        longest = self.random.choice([8.0, 30.0])
+        for agent in self.agents[:-1]:
+            self._cut(agent, longest)
+        return "all nodes but one are cut off"
+
+    def power_is_lost(self) -> str:
+        """The machine is off for a while, then boots."""
+        agent = self.random.choice(self.agents)
+        if agent.machine.is_on:
+            agent.machine.lose_power(self._now)
+            if agent.is_up:
+                agent.die()
+            self._later(0.5, self.random.choice([2.0, 10.0, 40.0]), self._up_again(agent))
+        return f"{agent.node_id} loses its power"
+
+    # Cards.
+
+    def card_gets_hot(self) -> str:
+        """Above the threshold, for long enough to be seen, or not."""
+        agent = self.random.choice(self.agents)
+        card = self.random.choice(agent.machine.cards)
+        card.temperature_c = HOT_C
+
+        def cool() -> None:
+            card.temperature_c = 40
+
+        self._later(4.0, 25.0, cool)
+        return f"{card.uuid} gets hot"
+
+    def card_is_lost(self) -> str:
+        """It falls off the bus, and comes back. What runs on it mostly fails."""
+        agent = self.random.choice(self.agents)
+        card = self.random.choice(agent.machine.cards)
+        if card.is_lost or not agent.machine.is_on:
+            return "no card is lost"
+        card.is_lost = True
+        agent.tell_fault("gpu-lost", card.uuid)
+        for process in agent.machine.running.values():
+            if any(part.gpu_uuid == card.uuid for part in process.order.slices) and self.random.random() < 0.7:
+                process.ends_at, process.code = after(self._now, 0.3), 1
+        boots = agent.machine.boots
+
+        def back() -> None:
+            if card.is_lost and agent.machine.boots == boots:
+                card.is_lost = False
+                agent.tell_fault("gpu-back", card.uuid)
+
+        self._later(2.0, 20.0, back)
+        return f"{card.uuid} is lost"
+
+    def card_has_fatal_error(self) -> str:
+        """An XID that only a reboot heals; the machine is booted later."""
+        agent = self.random.choice(self.agents)
+        card = self.random.choice(agent.machine.cards)
+        if agent.machine.is_on:
+            agent.tell_fault("xid", card.uuid, 79)
+            self._later(5.0, 20.0, lambda: self._reboot(agent))
+        return f"{card.uuid} has a fatal error"
+
+    def _reboot(self, agent: Agent) -> None:
+        if agent.machine.is_on:
+            agent.machine.lose_power(self._now)
+        agent.die()
+        self._bring_up(agent)
+
+    # Operators.
+
+    def operator_cordons(self) -> str:
+        """Keeps new work off a node or card for a while."""
+        return self._cordon(is_drain=False)
+
+    def operator_drains(self) -> str:
+        """Moves work away from a node for a while."""
+        return self._cordon(is_drain=True)
+
+    def _cordon(self, *, is_drain: bool) -> str:
+        agent = self.random.choice(self.agents)
+        self._holders += 1
+        holder = f"operator/o{self._holders}"
+        gpu_uuid = self.random.choice(agent.machine.cards).uuid if self.random.random() < 0.4 else ""
+        key = (agent.node_id, holder, gpu_uuid)
+        try:
+            self.world.publish(NodeCordonV1(node_id=agent.node_id, holder=holder, gpu_uuid=gpu_uuid or None, is_drain=is_drain))
+        except Unavailable:
+            return "an operator finds the bus away"
+        self.cordons.add(key)
+
+        def uncordon() -> None:
+            if key in self.cordons and not self.world.bus.is_away:
+                self.cordons.discard(key)
+                self.world.publish(NodeUncordonV1(node_id=agent.node_id, holder=holder, gpu_uuid=gpu_uuid or None))
+
+        self._later(2.0, 20.0, uncordon)
+        return f"{holder} {'drains' if is_drain else 'cordons'} {gpu_uuid or agent.node_id}"
+
+    # What everybody stands on.
+
+    def database_is_away(self) -> str:
+        """A service cannot commit for a while."""
+        if any(not member.is_up for member in self.world.members.values()):
+            return "no database is away"
+        name = self.random.choice(sorted(self.world.databases))
+        database = self.world.databases[name]
+        database.is_away = True
+        self.world.faults = replace(self.world.faults, crash=0.0)  # who starts without its database waits for it
+
+        def back() -> None:
+            database.is_away = False
+            if not any(found.is_away for found in self.world.databases.values()):
+                self.world.faults = FAULTS
+
+        self._later(0.5, 8.0, back)
+        return f"the database of {name} is away"
+
+    def bus_is_away(self) -> str:
+        """Nobody can publish or ask for a while."""
+        self.world.bus.is_away = True
+
+        def back() -> None:
+            self.world.bus.is_away = False
+
+        self._later(0.5, self.random.choice([3.0, 20.0]), back)
+        return "the bus is away"
+
+    def everything_stands_still(self) -> str:
+        """A jump in time: nobody does anything meanwhile."""
+        self.world.advance(round(self.random.choice([4.0, 8.0, 16.0, 35.0]), 3))
+        return "everything stands still"
