@@ -4,6 +4,9 @@ The service is the one that the runtime's own integration tests use, as a proces
 one that closes, in the transaction that counts it.
 """
 
+from collections.abc import Iterator
+from itertools import count, islice
+
 from gpuyard_contracts.envelope import Envelope
 from gpuyard_contracts.messages.monitor import IncidentOpenedV1
 
@@ -23,13 +26,14 @@ def measure(figures: Figures, lab: Lab, scale: Scale) -> None:
     """Put `hop.batch_<n>.events_per_s`."""
     durable = toy_durable()
     lab.operator.make([durable])
+    numbers = count()
     for batch in BATCHES:
-        count = scale.hop_events // (FEWER_ALONE if batch == 1 else 1)
+        events = scale.hop_events // (FEWER_ALONE if batch == 1 else 1)
         with lab.service(f"hop-{batch}", "tests.support.toy_process", str(lab.folder), GPUYARD_UNIT_SIZE=str(batch)) as process:
-            rates = [sustained(lab, process, durable, _events(f"b{batch}r{number}", count)) for number in range(scale.rounds)]
+            rates = [sustained(lab, process, durable, _events(numbers, f"b{batch}r{at}", events)) for at in range(scale.rounds)]
         figures.put(f"hop.batch_{batch}.events_per_s", median(rates))
 
 
-def _events(name: str, count: int) -> list[Envelope[IncidentOpenedV1]]:
-    """Events of many nodes; names of their own for each round, since the toy's table bounds how many one node may have."""
-    return [opened(number, f"{name}-{number % NODES}") for number in range(count)]
+def _events(numbers: Iterator[int], name: str, events: int) -> list[Envelope[IncidentOpenedV1]]:
+    """New incidents on many nodes; names of their own for each round, since the toy's table bounds how many one node may have."""
+    return [opened(number, f"{name}-{number % NODES}") for number in islice(numbers, events)]

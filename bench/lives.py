@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from gpuyard_contracts.messages.requests import JobSubmitV1
 from gpuyard_contracts.types import job_id_of
-from gpuyard_local import bus_config, tenants
+from gpuyard_local import bus_config, services, tenants
 from gpuyard_runtime.bus import Bus, connect
 from gpuyard_runtime.saying import enveloped
 from gpuyard_runtime.settings import BusSettings
@@ -54,9 +54,10 @@ def measure(figures: Figures, stage: Stage, scale: Scale) -> None:
 
 def _spent(stage: Stage) -> dict[str, float]:
     """CPU by kind of program: agents together, keepers and workloads together."""
+    kinds = {services.agent_of(node): "node_agent" for node in stage.stack.node_ids}
     found: dict[str, float] = {"client": of_ourselves_ms()}
     for name, used in spent_ms(stage.programs()).items():
-        kind = "node_agent" if name.startswith("node-") else "keeper" if name.startswith("keeper-") else name
+        kind = "keeper" if name.startswith("keeper-") else kinds.get(name, name)
         found[kind] = found.get(kind, 0.0) + used
     return found
 

@@ -5,9 +5,8 @@ import json
 import signal
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from gpuyard_contracts.messages.node import (
@@ -19,17 +18,37 @@ from gpuyard_contracts.messages.node import (
     WorkloadRefusedV1,
     WorkloadStartedV1,
 )
+from gpuyard_contracts.permissions import of_node, of_operator
+from gpuyard_local.bus_config import text
+from gpuyard_local.embedded import LOOPBACK, free_port
 from gpuyard_local.nats import Nats
 from gpuyard_node_agent.processes import procfs
 
 from tests.support.node_site import JOB, OTHER, Site
 from tests.support.servers import start_nats
 
+NODES = [f"n-{number}" for number in range(16)]
+PASSWORD = "p" * 22
+_UNUSED = iter(NODES)
+
+
+@pytest.fixture(scope="module")
+def bus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    """A bus on which every node has its own rights and nothing else."""
+    folder = tmp_path_factory.mktemp("bus")
+    given = {"operator": of_operator()} | {f"node-{node}": of_node(node) for node in NODES}
+    port = free_port()
+    config = text(listen=f"{LOOPBACK}:{port}", store=folder / "jetstream", hashes=dict.fromkeys(given, PASSWORD), given=given)
+    server = Nats(folder, config, port, is_tied=True)
+    server.start()
+    yield server
+    server.stop()
+
 
 @pytest.fixture
-async def site(shared_nats: Nats, tmp_path: Path) -> AsyncIterator[Site]:
-    """A node of its own on the shared bus."""
-    found = Site(tmp_path, shared_nats.url, f"n-{uuid4().hex[:8]}")
+async def site(bus: Nats, tmp_path: Path) -> AsyncIterator[Site]:
+    """A node of its own."""
+    found = Site(tmp_path, bus.url, next(_UNUSED), password=PASSWORD)
     await found.open()
     yield found
     await found.close()

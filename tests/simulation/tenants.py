@@ -231,9 +231,10 @@ class Tenants:
             job.is_cancelled = True
 
     def cancel_the_endless(self) -> None:
-        """At the end: what would run for ever is cancelled."""
+        """At the end: what would run for ever, or wait for ever (it came while no node was known), is cancelled."""
         for job in self.asked.values():
-            if job.program is not None and job.program.seconds is None and job.spec is not None and job.spec.max_seconds is None:
+            is_endless = job.program is not None and job.program.seconds is None and job.spec is not None and job.spec.max_seconds is None
+            if is_endless or job.kind == "never":
                 self._cancel(job, job.tenant)
 
     # The second proposer.

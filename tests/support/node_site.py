@@ -24,6 +24,7 @@ from gpuyard_runtime.asks import read_ask, write_answer
 from gpuyard_runtime.bootstrap import bootstrap, ensure_durable
 from gpuyard_runtime.bus import Bus, connect
 from gpuyard_runtime.settings import BusSettings
+from pydantic import SecretStr
 
 P = TypeVar("P", bound=Payload)
 T = TypeVar("T")
@@ -37,7 +38,7 @@ OTHER = "job-bbbbbbbbbbbbbbbb"
 class Site:
     """One node with its agent, and everything that it says."""
 
-    def __init__(self, folder: Path, url: str, node_id: str) -> None:
+    def __init__(self, folder: Path, url: str, node_id: str, *, password: str = "") -> None:
         self.folder = folder
         self.url = url
         self.node_id = node_id
@@ -45,7 +46,7 @@ class Site:
         self.is_answering = True
         self.heard: list[HeartbeatV1] = []
         self.said: list[Envelope[Any]] = []
-        self.settings: dict[str, str] = {}
+        self._password = password
         self._agents: list[asyncio.subprocess.Process] = []
         self._bus: Bus | None = None
         self._readers: list[asyncio.Task[None]] = []
@@ -59,7 +60,9 @@ class Site:
 
     async def connect(self, *, is_new: bool = False) -> None:
         """Reach the bus and listen, from the streams' beginning."""
-        self._bus = await connect(BusSettings(nats_url=self.url), name="test")
+        user = "operator" if self._password else ""
+        settings = BusSettings(nats_url=self.url, nats_user=user, nats_password=SecretStr(self._password))
+        self._bus = await connect(settings, name="test")
         if is_new:
             await bootstrap(self._bus, streams=[stream for stream in STREAMS if stream.name in (*SPOKEN, "CMD_NODE")], durables=())
             await ensure_durable(self._bus, node_durable(self.node_id))
@@ -180,9 +183,10 @@ class Site:
             "GPUYARD_START_PATIENCE_SECONDS": "1",
             "GPUYARD_HTTP_PORT_FILE": str(self.folder / "port"),
             "A_SECRET_OF_THE_AGENT": "hidden",
-            **self.settings,
             **settings,
         }
+        if self._password:
+            environment |= {"GPUYARD_NATS_USER": f"node-{self.node_id}", "GPUYARD_NATS_PASSWORD": self._password}
         with (self.folder / "agent.log").open("ab") as log:
             agent = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "gpuyard_node_agent", env=environment, stderr=log, start_new_session=True

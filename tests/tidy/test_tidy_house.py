@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SKIPPED = {"uv.lock", 
+SKIPPED = {
+    "uv.lock",
     ".venv",
     ".git",
     ".gpuyard",
@@ -236,7 +237,7 @@ def test_tests_do_not_sleep_for_luck() -> None:
 
 
 def test_nothing_is_left_to_do_later() -> None:
-    """No TODO stays in the tree: an issue is the place for it."""
+    """What is not done is an issue, not a mark in the tree."""
     marks = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
     assert not [
         f"{_name(path)}" for path in _files(TEXT - {".lock", ".json"}) if marks.search(path.read_text(encoding="utf-8", errors="replace"))

@@ -95,7 +95,6 @@ def _agent(layout: Layout, facts: Facts, node: str, profile: str) -> Program:
         "GPUYARD_STATE_DIR": str(layout.node(node)),
         "GPUYARD_CHECKPOINT_ROOT": str(layout.root / "checkpoints"),  # one for all nodes: work that moves finds its own
     }
-    environment["GPUYARD_CHECKPOINT_ROOT"] = str(layout.root / "checkpoints")  # one for all nodes: moved work goes on from there
     if profile == OWN_PROFILE:
         environment["GPUYARD_BACKEND"] = "nvml"
     else:

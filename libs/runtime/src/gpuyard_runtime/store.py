@@ -46,7 +46,7 @@ class Statement(NamedTuple):
 
     table: str
     sql: Callable[[int], str]
-    args: list[list[Any]]
+    args: list[Any]
 
 
 class Store:
@@ -108,7 +108,7 @@ class Store:
             await conn.execute(statement.sql(1), *statement.args)
 
     def statements(self) -> list["Statement"]:
-        """What :meth:`flush` runs, in order."""
+        """What :meth:`flush` runs, in order. Extend this rather than `flush`: the unit then stays one statement (see :meth:`joinable`)."""
         found: list[Statement] = []
         for table in self.tables:
             if table.is_changed:

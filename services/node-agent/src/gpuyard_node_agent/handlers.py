@@ -43,7 +43,7 @@ def on_start_ordered(order: Order, node: Node) -> None:
         _refuse(order, verdict, node)
     elif isinstance(verdict, Deferred):
         node.store.put(Workload(order=order, state=State.WAITING, taken_ms=node.clock.ms()))
-        node.waits[order.key] = node.clock.ms() + node.patience_ms
+        node.waits.setdefault(order.key, node.clock.ms() + node.patience_ms)
         _supersede(verdict, node)
     else:
         node.count("repeated")

@@ -2,11 +2,10 @@
 
 import os
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from gpuyard_contracts.types import NodeId, Token
+from gpuyard_contracts.types import Labels, NodeId, Token
 from gpuyard_runtime.settings import BusSettings
 from pydantic import Field, field_validator, model_validator
 
@@ -26,7 +25,7 @@ class AgentSettings(BusSettings):
     address: str = "127.0.0.1"
     """Where other nodes reach this one: the rendezvous of gangs."""
     zone: Token = "default"
-    labels: Mapping[str, str] = {}
+    labels: Labels = {}
 
     state_dir: Path = Path("/var/lib/gpuyard/node-agent")
     """Journal, keeper's socket, working folders. Must be this node's alone, on a local disk."""

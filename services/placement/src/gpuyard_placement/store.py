@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from gpuyard_runtime.store import Connection, Store
+from gpuyard_runtime.store import Statement, Store
 from gpuyard_runtime.table import Column, Table
 
 from gpuyard_placement.domain.commit import Used
@@ -68,7 +68,7 @@ _SIGHT: tuple[Column[Sight], ...] = (
     Column("at", "timestamptz"),
 )
 
-_PRUNE = "delete from allocations where state = 'released' and ended_at < $1"
+_PRUNE = "delete from allocations where state = 'released' and ended_at"
 
 
 class PlacementStore(Store):
@@ -145,11 +145,12 @@ class PlacementStore(Store):
         """Whether the database has something to do."""
         return self._prune_before is not None or super().is_changed
 
-    async def flush(self, conn: Connection) -> None:
+    def statements(self) -> list[Statement]:
         """Write what the unit changed; forget what is older than was asked for."""
-        await super().flush(conn)
+        found = super().statements()
         if self._prune_before is not None:
-            await conn.execute(_PRUNE, self._prune_before)
+            found.append(Statement("pruned", lambda first: f"{_PRUNE} < ${first}", [self._prune_before]))
+        return found
 
     def prune(self, before: datetime) -> None:
         """Delete allocations released before this instant, with this unit."""

@@ -144,6 +144,20 @@ async def only_new_keys_are_fresh(rig: UnitsRig) -> None:
     assert await fresh_of(rig, "a", "c", "d") == {"d"}
 
 
+async def what_was_done_before_is_not_tried_again(rig: UnitsRig) -> None:
+    """A second delivery does not fail, even where the handler would by now."""
+
+    def work(fresh: Collection[str]) -> list[Envelope[Any]]:
+        if "a" in fresh:
+            raise ZeroDivisionError
+        rig.units.store.notes.add(*(Note(key, "first") for key in sorted(fresh)))
+        return []
+
+    await fresh_of(rig, "a")
+    await rig.units.run(["a", "b"], work)
+    assert (await rig.committed())[1] == [Note("b", "first")]
+
+
 async def a_failing_unit_leaves_nothing(rig: UnitsRig) -> None:
     """Rows, index, notes and keys are as before; the error comes through."""
     await put(rig, Thing("a", 1, "x"))
@@ -198,6 +212,19 @@ async def a_row_can_enter_what_another_leaves_in_the_same_unit(rig: UnitsRig) ->
     assert rig.units.store.by_holder.get("x") == [Thing("new", 1, "x")]
     await rig.reopen()
     assert rig.units.store.things.values() == [Thing("new", 1, "x")]
+
+
+async def a_row_can_take_a_dropped_ones_place(rig: UnitsRig) -> None:
+    """Deletes are written before everything else."""
+    await put(rig, Thing("old", 1, "x"))
+
+    def work(fresh: Collection[str]) -> list[Envelope[Any]]:
+        rig.units.store.things.put(Thing("new", 1, "x"))
+        rig.units.store.things.drop("old")
+        return [event(1)]
+
+    await rig.units.run(["k"], work)
+    assert await rig.committed() == ({"new"}, [], 1)
 
 
 async def ended_rows_leave_the_memory_and_dropped_rows_the_database(rig: UnitsRig) -> None:
@@ -270,9 +297,11 @@ async def an_absent_database_is_waited_for_and_nothing_is_lost(rig: UnitsRig) ->
 UNITS: tuple[Callable[[Any], Awaitable[None]], ...] = (
     a_unit_commits_rows_notes_inbox_and_outbox_together,
     only_new_keys_are_fresh,
+    what_was_done_before_is_not_tried_again,
     a_failing_unit_leaves_nothing,
     a_unit_that_the_database_refuses_leaves_nothing,
     a_row_can_enter_what_another_leaves_in_the_same_unit,
+    a_row_can_take_a_dropped_ones_place,
     ended_rows_leave_the_memory_and_dropped_rows_the_database,
     a_note_is_written_once,
     an_older_life_is_fenced,

@@ -3,12 +3,14 @@
 """One workload in the keeper's hands: how it is started, signalled and told of."""
 
 import os
+import resource
 import signal
 import time
 from typing import Any
 
 from gpuyard_node_agent.processes.procfs import now_ms
 
+OPEN_FILES = 65_536
 TO_DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGQUIT, signal.SIGUSR1)
 """What this process or Python handles or ignores, and a workload must not."""
 
@@ -58,6 +60,13 @@ class Held:
             os.killpg(self.pid, number)
         except (ProcessLookupError, PermissionError):
             return
+
+
+def limit_workloads() -> None:
+    """What every workload inherits: no core files, and enough open files for a data loader."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES), hard))
 
 
 def launch(ask: dict[str, Any]) -> int:

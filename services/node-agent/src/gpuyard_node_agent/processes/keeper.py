@@ -15,14 +15,14 @@ are in `is`: hello, spawned, failed, absent, ended.
 import fcntl
 import json
 import os
-import resource
 import selectors
 import signal
 import socket
 import sys
+import traceback
 from typing import Any
 
-from gpuyard_node_agent.processes.held import Held, launch
+from gpuyard_node_agent.processes.held import Held, launch, limit_workloads
 from gpuyard_node_agent.processes.procfs import (
     all_pids,
     become_subreaper,
@@ -46,7 +46,6 @@ LEFT = "left.json"
 LINGER_MS = 5_000
 """How long an idle keeper that no agent speaks to stays."""
 CAP_EVERY_MS = 5_000
-OPEN_FILES = 65_536
 FIRST_LOOK_MS = 1
 SCAN_EVERY_MS = 10
 LONGEST_LOOK_MS = 200
@@ -66,6 +65,8 @@ class Keeper:
         self.by_pid: dict[int, Held] = {}
         self.pidfds: dict[int, Held] = {}
         self.agents: dict[socket.socket, bytes] = {}
+        self.greeted: set[socket.socket] = set()
+        """Who has said hello and is told of ends from then on."""
         self.lease_ms: int | None = None
         self.boot = boot_id()
         self.alone_ms = now_ms()
@@ -76,8 +77,6 @@ class Keeper:
         self.is_subreaper = become_subreaper()
         self.selector = selectors.DefaultSelector()
         self.wakers = socket.socketpair()
-
-    # -- life
 
     def run(self) -> None:
         """Serve until the node is idle and nobody speaks to it, or until everything was asked to end."""
@@ -148,15 +147,13 @@ class Keeper:
 
     def _leave(self) -> None:
         """Nothing runs: write down what was not told yet, and go."""
-        left = {"boot": self.boot, "instance": self.instance, "held": [one.told() for one in self.held.values()]}
+        left = {"boot": self.boot, "instance": self.instance, "held": self._told()}
         with open(f"{self.folder}/{LEFT}.new", "w") as file:
             json.dump(left, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(f"{self.folder}/{LEFT}.new", f"{self.folder}/{LEFT}")
         os.unlink(f"{self.folder}/{SOCKET}")
-
-    # -- talk
 
     def _knocked(self, door: socket.socket) -> None:
         guest, _ = door.accept()
@@ -178,12 +175,20 @@ class Keeper:
         *lines, rest = (self.agents[guest] + data).split(b"\n")
         self.agents[guest] = rest
         for line in lines:
-            for answer in self.do(json.loads(line)):
+            try:
+                answers = self.do(json.loads(line))
+            except Exception:  # an agent of another version: what it means is not known, but the workloads must live
+                traceback.print_exc()
+                continue
+            for answer in answers:
                 self._tell(guest, answer)
+                if answer["is"] == "hello":
+                    self.greeted.add(guest)
 
     def _gone(self, guest: socket.socket) -> None:
         if self.agents.pop(guest, None) is not None:
             self.selector.unregister(guest)
+            self.greeted.discard(guest)
             guest.close()
         self.alone_ms = now_ms()
 
@@ -198,12 +203,14 @@ class Keeper:
         except OSError:
             self._gone(guest)
 
+    def _told(self) -> list[dict[str, Any]]:
+        return [one.told() for one in self.held.values()]
+
     def do(self, ask: dict[str, Any]) -> list[dict[str, Any]]:
         """One ask, done and answered."""
         what, one = ask["do"], self.held.get(ask.get("key", ""))
         if what == "hello":
-            everything = [found.told() for found in self.held.values()]
-            return [{"is": "hello", "instance": self.instance, "boot": self.boot, "lease_ms": self.lease_ms, "held": everything}]
+            return [{"is": "hello", "instance": self.instance, "boot": self.boot, "lease_ms": self.lease_ms, "held": self._told()}]
         if what == "spawn":
             return [self._spawn(ask)]
         if what == "adopt":
@@ -217,8 +224,6 @@ class Keeper:
         elif what == "end-all":
             self._end_all(int(ask["grace_ms"]))
         return []
-
-    # -- deeds
 
     def _spawn(self, ask: dict[str, Any]) -> dict[str, Any]:
         """Start a workload, or tell of the one that this key has already."""
@@ -277,8 +282,6 @@ class Keeper:
         self.is_leaving = True
         for one in self.living.values():
             self._stop(one, grace_ms)
-
-    # -- watch
 
     def _signalled(self, wake: socket.socket) -> None:
         if signal.SIGTERM in wake.recv(4096):
@@ -342,7 +345,7 @@ class Keeper:
         one.ended_ms = at
         del self.living[one.key]
         del self.ending[one.key]
-        for guest in tuple(self.agents):
+        for guest in tuple(self.greeted):
             self._tell(guest, {"is": "ended", **one.told()})
 
     def _strays(self, one: Held, at: int) -> list[int]:
@@ -389,8 +392,6 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return 1
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES), hard))
+    limit_workloads()
     Keeper(folder).run()
     return 0

@@ -120,18 +120,25 @@ class KeptProcesses:
                 self._writer.close()
                 self._writer = None
             reader, survey = await self._reach()
-            self._hears(survey)
+            self._tell(survey)
 
     def _hear(self, told: dict[str, Any]) -> None:
         what = told["is"]
         if what == "spawned":
-            self._hears(born_of(told))
+            self._tell(born_of(told))
         elif what == "failed":
-            self._hears(Failed(told["key"], told["errno"], told["text"]))
+            self._tell(Failed(told["key"], told["errno"], told["text"]))
         elif what == "absent":
-            self._hears(Absent(told["key"]))
+            self._tell(Absent(told["key"]))
         if what in ("spawned", "ended") and "ended_ms" in told:
-            self._hears(gone_of(told))
+            self._tell(gone_of(told))
+
+    def _tell(self, seen: Seen) -> None:
+        """One thing that goes wrong in the hearer must not make the agent deaf for everything after it."""
+        try:
+            self._hears(seen)
+        except Exception:
+            self._log.exception("unheard", seen=type(seen).__name__)
 
     def _ask(self, what: str, **told: Any) -> None:
         """Lost while the keeper is away: its next survey shows what is missing, and it is asked again then."""

@@ -45,6 +45,8 @@ def admit(ask: Ask, tenant: Tenant, waiting: int, rate: Rate, fleet: Fleet, *, i
         kinds = fleet.kinds(ask)
         verdict = verdicts.no_room(ask, fleet, kinds, 0) if kinds else verdicts.no_kind(ask, fleet)
         return Rejection("never-fits", verdict.detail)
+    if is_settled and not fleet.is_empty and not ever_fits(ask, fleet, tenant):
+        return Rejection("over-quota-for-ever", f"fits only on cards of which the tenant's whole quota ({_quota(tenant)}) allows too few")
     return None
 
 

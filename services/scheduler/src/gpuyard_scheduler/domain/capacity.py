@@ -6,20 +6,25 @@ from gpuyard_scheduler.domain.model import Ask, Kind, Tenant
 from gpuyard_scheduler.domain.pool import Bank, Pool
 
 
-def ever_fits(ask: Ask, fleet: Fleet, *, is_open_only: bool = False) -> bool:
-    """Whether all ranks would find room on an idle fleet (cordoned and silent nodes count too, unless `is_open_only`)."""
-    key = (ask, is_open_only)
+def ever_fits(ask: Ask, fleet: Fleet, tenant: Tenant | None = None, *, is_open_only: bool = False) -> bool:
+    """Whether all ranks would find room on an idle fleet (cordoned and silent nodes count too, unless `is_open_only`).
+
+    With a `tenant`, only on kinds of card of which its whole quota allows enough.
+    """
+    barred = frozenset[Kind]() if tenant is None else frozenset(kind for kind, _ in fleet.kinds(ask) if _is_above(tenant, *need(ask, kind)))
+    key = (ask, is_open_only, barred)
     found = fleet.ever.get(key)
     if found is None:
         if len(fleet.ever) > 100_000:
             fleet.ever.clear()
-        found = fleet.ever[key] = any(_hosts(ask, kind, pools, is_open_only) for kind, pools in fleet.kinds(ask))
+        found = any(kind not in barred and _hosts(ask, kind, pools, is_open_only) for kind, pools in fleet.kinds(ask))
+        fleet.ever[key] = found
     return found
 
 
-def settled(ask: Ask, fleet: Fleet) -> Ask:
-    """The ask without its wish to avoid nodes and cards, where no other open place could ever take it."""
-    if (ask.avoid_nodes or ask.avoid_gpus) and not ever_fits(ask, fleet, is_open_only=True):
+def settled(ask: Ask, fleet: Fleet, tenant: Tenant | None = None) -> Ask:
+    """The ask without its wish to avoid nodes and cards, where no other open place could ever take it within the tenant's quota."""
+    if (ask.avoid_nodes or ask.avoid_gpus) and not ever_fits(ask, fleet, tenant, is_open_only=True):
         return ask._replace(avoid_nodes=frozenset(), avoid_gpus=frozenset())
     return ask
 

@@ -149,7 +149,7 @@ class _Cycle:
 
     def _consider(self, where: Place, group: Group, job_id: str) -> bool:
         """Plan one job if it can start now; else its line gets a verdict."""
-        ask = settled(group.ask, self.fleet)
+        ask = settled(group.ask, self.fleet, self.snapshot.tenants.get(group.tenant))
         kinds, verdict = self._affordable(group.tenant, ask)
         if verdict is not None:
             self.verdicts[group.key] = verdict

@@ -34,7 +34,7 @@ def explain(job: Job, snapshot: Snapshot, policy: Policy) -> Explanation:
     """Why the job waits; for a job that does not wait only that it does not."""
     if job.state != "queued":
         return Explanation(None, None, (), ())
-    ask = settled(job.ask, snapshot.fleet)
+    ask = settled(job.ask, snapshot.fleet, snapshot.tenants.get(job.tenant))
     spot = snapshot.queue.spots.get(job.job_id)
     if spot is None:
         reason = Verdict("retry-pause", f"waits until {job.not_before:%H:%M:%S} UTC before it is tried again")

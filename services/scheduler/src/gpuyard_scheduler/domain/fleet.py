@@ -41,7 +41,7 @@ class Fleet:
         self._trial: list[tuple[Node, RankPlan]] = []
         self._kinds: dict[Ask, tuple[tuple[Kind, tuple[Pool, ...]], ...]] = {}
         self._layouts: dict[tuple[tuple[frozenset[int], ...], tuple[int | None, ...]], Layout] = {}
-        self.ever: dict[tuple[Ask, bool], bool] = {}
+        self.ever: dict[tuple[Ask, bool, frozenset[Kind]], bool] = {}
         """What :mod:`gpuyard_scheduler.domain.capacity` has worked out for the present shape."""
 
     @classmethod

@@ -1,0 +1,192 @@
+"""One seed's history: everything that could happen next, drawn from the seed, until it has to come to rest.
+
+:func:`run` is what the tests call. A step is a delivery, a publication, a tick, an act of a node, of a tenant, an accident, or the passing
+of time; after each the checkers look. A failing seed says its last steps; the same seed gives the same history again.
+"""
+
+from random import Random
+from typing import Any
+
+from gpuyard_api import acts
+from gpuyard_api.app import make_service
+from gpuyard_api.hub import Hub
+from gpuyard_billing.app import service as billing_service
+from gpuyard_billing.settings import BillingSettings
+from gpuyard_contracts.messages.placement import NodeUncordonV1
+from gpuyard_monitor.app import service as monitor_service
+from gpuyard_monitor.settings import MonitorSettings
+from gpuyard_placement.app import SERVICE as PLACEMENT
+from gpuyard_runtime.faults import Unavailable
+from gpuyard_runtime.service import Service
+from gpuyard_runtime.testing import World
+from gpuyard_scheduler.app import SERVICE as SCHEDULER
+
+from tests.simulation.accidents import FAULTS, Accidents
+from tests.simulation.agent import Agent, AgentDied
+from tests.simulation.checkers import Checkers
+from tests.simulation.endings import check_rest, unrest
+from tests.simulation.machine import Card, Machine
+from tests.simulation.record import Record, Violation
+from tests.simulation.tenants import QUOTAS, Tenants, principal
+
+STEPS = 900
+"""Steps of trouble in one history."""
+REST_STEPS = 12_000
+REST_SECONDS = 1500.0
+SHOWN = 60
+"""Steps that a failure shows."""
+
+FLEET = (("a", 4, "A100-80GB", 81_920), ("b", 4, "A100-80GB", 81_920), ("c", 2, "A100-40GB", 40_960), ("d", 4, "T4", 15_360))
+
+
+TENANT: dict[str, Any] = {
+    "sla": "silver", "weight": 100, "max_waiting": 25, "max_requests_per_minute": 600, "is_suspended": False
+}  # fmt: skip
+
+
+class _NoEvents:
+    async def allocation_events(self) -> Any:
+        """Nobody verifies here."""
+        for batch in ():
+            yield batch
+
+
+async def _prune(before: Any) -> None:
+    """Nothing is that old."""
+
+
+def services() -> list[Service[Any]]:
+    """All services with a database, as the product puts them together."""
+    return [
+        SCHEDULER,
+        PLACEMENT,
+        monitor_service(MonitorSettings()),
+        billing_service(BillingSettings(), _NoEvents()),
+        make_service(Hub(), _prune),
+    ]
+
+
+class History:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(f"history {seed}")
+        self.world = World(services(), seed=seed, faults=FAULTS, max_batch=8)
+        machines = [
+            Machine(name, tuple(Card(f"GPU-{name}-{number}", model, memory) for number in range(cards)), 12_000, 64_000)
+            for name, cards, model, memory in FLEET
+        ]
+        self.agents = [Agent(self.world, machine, self.random, self.random.choice([0.0, 0.0, 0.0, 1.5, -1.5])) for machine in machines]
+        self.tenants = Tenants(self.world, machines, self.random)
+        self.accidents = Accidents(self.world, self.agents, self.random)
+        self.checkers = Checkers(Record(self.world, self.agents, self.tenants))
+        self.steps = 0
+        for tenant, (milli, memory) in QUOTAS.items():
+            wanted = TENANT | {"tenant": tenant, "name": tenant, "quota_gpu_milli": milli, "quota_gpu_memory_mib": memory}
+            self.world.act("api", acts.create_tenant(principal(None, self.world.clock.now()), wanted))
+        self.look()
+
+    def run(self) -> None:
+        """Trouble, then rest, then the final checks. Raises Violation, with the last steps in its notes."""
+        try:
+            for _ in range(STEPS):
+                self.step()
+            self.rest()
+            check_rest(self.checkers.record, self.checkers)
+        except Violation as violation:
+            violation.add_note(f"seed {self.seed}, step {self.steps}, {self.world.clock.now().isoformat()}; the last steps:")
+            violation.add_note("\n".join(self.world.log[-SHOWN:]))
+            raise
+
+    # Steps.
+
+    def step(self) -> None:
+        """One thing that can happen."""
+        self.accidents.end_what_is_over()
+        draw = self.random.random()
+        if draw < 0.045:
+            self.pass_time(self.random.choice([0.05, 0.2, 0.5, 1.0, 2.0]))
+        elif draw < 0.085:
+            self.log(f"tenants: {self.tenants.act()}")
+        elif draw < 0.1:
+            self.log(f"accident: {self.accidents.act()}")
+        elif not self.work():
+            self.pass_time(self.random.choice([0.3, 1.0, 1.0, 2.0]))
+        self.look()
+
+    def work(self) -> bool:
+        """A service or a node does something. False: nobody can."""
+        order = [self._node_acts, self._service_acts]
+        if self.random.random() < 0.7:
+            order.reverse()
+        return any(act() for act in order)
+
+    def _service_acts(self) -> bool:
+        return self.world.step()
+
+    def _node_acts(self) -> bool:
+        found = [(agent, name, act) for agent in self.agents for name, act in agent.choices()]
+        if not found:
+            return False
+        agent, name, act = found[self.random.randrange(len(found))]
+        self.log(f"{agent.node_id} {name}")
+        try:
+            act()
+        except AgentDied as died:
+            self.log(f"the agent of {agent.node_id} dies {died}")
+            self.accidents.died_inside(agent)
+        except Unavailable as away:
+            self.log(f"{agent.node_id}: {away}")
+        return True
+
+    def pass_time(self, seconds: float) -> None:
+        """The clock moves; processes end at their instants."""
+        self.world.advance(seconds)
+        self.log(f"-- {self.world.clock.now():%H:%M:%S.%f}")
+
+    def look(self) -> None:
+        """The checkers look at everything."""
+        self.steps += 1
+        now = self.world.clock.now()
+        for agent in self.agents:
+            agent.machine.pass_time(now)
+        self.checkers.check()
+
+    def log(self, line: str) -> None:
+        """Remember a step."""
+        self.world.log.append(line)
+
+    # Rest.
+
+    def rest(self) -> None:
+        """Nothing goes wrong any more: run until nothing is left to happen. Raises Violation where that does not come."""
+        self.accidents.heal()
+        self.tenants.cancel_the_endless()
+        self.look()
+        began, steps = self.world.clock.now(), self.steps
+        while (told := unrest(self.checkers.record)) != "":
+            passed = (self.world.clock.now() - began).total_seconds()
+            if passed > REST_SECONDS or self.steps - steps > REST_STEPS:
+                raise Violation("INV-3", f"no rest after {passed:.0f} s and {self.steps - steps} steps: {told}")
+            self.operators_look()
+            while self.work():
+                self.look()
+                if self.steps - steps > REST_STEPS:
+                    break
+            self.tenants.post()
+            self.pass_time(self.random.choice([0.5, 1.0, 1.9]))
+            self.look()
+
+    def operators_look(self) -> None:
+        """An operator lets go of what an operator still holds."""
+        for node_id, holder, gpu_uuid in sorted(self.checkers.record.rows("placement", "cordons")):
+            if holder.startswith("operator/"):
+                self.world.publish(NodeUncordonV1(node_id=node_id, holder=holder, gpu_uuid=gpu_uuid or None))
+
+
+def run(seed: int) -> History:
+    """One whole history. Raises Violation."""
+    history = History(seed)
+    history.run()
+    return history
