@@ -8,7 +8,7 @@ import asyncpg
 
 TENANT = "past"
 
-_JOB = "'job-' || translate(lpad(to_hex({n}), 16, 'a'), '0189', 'ghij')"
+_JOB = "'job-' || translate(lpad(to_hex({n}), 16, '0'), '0189', 'ghij')"
 """The id of the n-th past job, from the alphabet of ids."""
 
 STATEMENTS: tuple[tuple[str, str], ...] = (

@@ -5,7 +5,7 @@ event until the bus has it, and beats with everything that runs. It may die betw
 """
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Any
@@ -57,6 +57,8 @@ class Agent:
         self.starts = 0
         self.confirmed: dict[str, int] = {}
         """In how many heartbeats that were answered each key was; for the checkers."""
+        self.longest_ask = timedelta(0)
+        """How long a heartbeat was under way at most until it was answered; for the checkers."""
         world.bus.add_durable(self.durable)
         self.start()
 
@@ -64,7 +66,7 @@ class Agent:
 
     def start(self) -> None:
         """Start on what the journal and the keeper hold."""
-        self.is_up = True
+        self.is_up, self.die_at = True, None
         self.starts += 1
         self.agent_id = f"agent-{self.node_id}-{self.starts}"
         self.was_answered = False
@@ -92,9 +94,7 @@ class Agent:
         elif self._process(key) is not None:
             if key in self.journal.stopping:
                 self.machine.stop(key, 0, self._now)
-        elif key in self.journal.stopping:
-            self.voice.ended(key, order, "stopped", self._now, None)
-        elif not is_same_boot or key in self.journal.said_start:
+        elif not is_same_boot or key in self.journal.said_start or key in self.journal.stopping:
             self.voice.ended(key, order, "vanished", self._now, None)
         elif self.machine.has_lease(self._now):
             self._launch(key, order)
@@ -137,6 +137,7 @@ class Agent:
     def beat(self) -> None:
         """Tell placement what runs; the answer comes later, or too late, or never."""
         now = self._now
+        self.notice()
         self._beat_at = after(now, BEAT_SECONDS * self.random.uniform(0.9, 1.1))
         listed = sorted(key for key in self.journal.said_start if key in self.journal.orders)
         try:
@@ -162,6 +163,7 @@ class Agent:
 
     def _answered(self, sent_at: datetime, agent_id: str, listed: list[str], answer: HeartbeatReplyV1 | Refused) -> None:
         now = self._now
+        self.longest_ask = max(self.longest_ask, now - sent_at)
         if isinstance(answer, Refused) or not self.is_connected or agent_id != self.agent_id or now > after(sent_at, ANSWER_SECONDS):
             return
         if not answer.is_accepted:

@@ -32,7 +32,7 @@ from gpuyard_contracts.messages.scheduler import (
 
 from tests.simulation.machine import Process
 from tests.simulation.record import Record, Stored, Violation, must
-from tests.simulation.tenants import QUOTAS
+from tests.simulation.tenants import QUOTAS, could_run
 
 Part = tuple[str, str, int]
 """Card, allocation, rank."""
@@ -53,6 +53,8 @@ class Capacity:
         self.status: dict[str, str] = {}
         self.states: dict[str, NodeStateV1] = {}
         self.held: dict[Part, tuple[int, int]] = {}
+        self.whole_since: datetime | None = None
+        """Since when every kind of card of every node has been known."""
 
     def told(self, event: Envelope[Any]) -> None:
         """Placement committed to saying this."""
@@ -77,6 +79,8 @@ class Capacity:
             known = self.states.get(data.node_id)
             must(known is None or data.version > known.version, "INV-4", f"two states of {data.node_id} under version {data.version}")
             self.states[data.node_id] = data
+            is_whole = len(self.states) == len(self.record.agents) and all(state.facts.gpus for state in self.states.values())
+            self.whole_since = (self.whole_since or event.time) if is_whole else None
 
     def _commit(self, data: AllocationCommittedV1) -> None:
         name = data.allocation_id
@@ -143,6 +147,8 @@ class Capacity:
 class Jobs:
     """INV-3 and the jobs' side of INV-6: every job moves forward, ends once and stays ended; placement holds only what is wanted."""
 
+    KNOWN_SECONDS = 20.0
+
     def __init__(self, record: Record) -> None:
         self.record = record
         self.queued: set[str] = set()
@@ -194,6 +200,16 @@ class Jobs:
             must(is_over == (row.ended_at is not None) == (row.end_reason is not None), "INV-3", f"{job_id} is {row.state}: {row.end_reason}")
             must(is_over == (job_id in self.ended), "INV-3", f"{job_id} is {row.state}, and its end was {'' if is_over else 'not '}told")
             self.rows[job_id] = row
+
+    def check_rejection(self, event: Envelope[Any], whole_since: datetime | None) -> None:
+        """Nobody is told that his job could never run if it could; who knows only a part of the fleet may be wrong."""
+        said = event.data
+        if whole_since is None or (event.time - whole_since).total_seconds() < self.KNOWN_SECONDS:
+            return
+        if isinstance(said, JobRejectedV1) and said.reason in ("never-fits", "over-quota-for-ever"):
+            spec = self.record.tenants.asked[said.job_id].spec
+            is_false = spec is not None and could_run(spec, said.tenant, self.record.tenants.machines)
+            must(not is_false, "truth", f"{said.job_id} was rejected: {said.reason}, {said.detail}")
 
     def check_holds(self, live: dict[str, AllocationCommittedV1]) -> None:
         """What placement holds is what the scheduler still wants (or has been told to let go of)."""
@@ -351,6 +367,7 @@ class Checkers:
                 self.capacity.told(event)
             elif service == "scheduler":
                 self.jobs.told(event)
+                self.jobs.check_rejection(event, self.capacity.whole_since)
         for stream, message in published:
             self.bus.published(stream, message)
         if any(service == "placement" for service, _ in said):

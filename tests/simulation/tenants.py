@@ -6,7 +6,7 @@ Everything that was sent is remembered, for the checkers to hold the outcome aga
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -35,6 +35,29 @@ ROGUE = "rogue"
 
 GOOD = ("A100:1", "A100:1", "A100:2", "A100:4", "T4:1", "T4:2", "1", "2", "A100:0.5", "T4:0.25", "T4:0.5", "A100:20GB", "T4:4GB", "40GB..")
 NEVER = ("H100:1", "A100:16", "T4:64")
+
+
+def could_run(spec: JobSpec, tenant: str, machines: Sequence[Machine]) -> bool:
+    """Whether the whole job would find room if nothing else ran and nothing was broken, within its tenant's quota: worked out from the
+    machines themselves. Each rank is on one machine, on cards of one kind, each with a card of its own."""
+    gpu = spec.gpu
+    milli_quota, memory_quota = QUOTAS.get(tenant, (None, None))
+    kinds = {(card.model, card.memory_mib) for machine in machines for card in machine.cards}
+    for model, memory in kinds:
+        is_meant = not gpu.models or any(model.lower() == name.lower() or model.lower().startswith(f"{name.lower()}-") for name in gpu.models)
+        if not is_meant or memory < (gpu.memory_mib or 0) or memory < (gpu.share_memory_mib or 0):
+            continue
+        share = gpu.milli if gpu.share_memory_mib is None else max(1, gpu.share_memory_mib * 1000 // memory)
+        part = gpu.share_memory_mib or (memory if gpu.milli == 1000 else max(1, memory * gpu.milli // 1000))
+        cards = gpu.count * spec.ranks
+        if (milli_quota is not None and share * cards > milli_quota) or (memory_quota is not None and part * cards > memory_quota):
+            continue
+        ranks = sum(
+            min(sum(card.model == model for card in machine.cards) // gpu.count, machine.cpu_milli // spec.cpu_milli) for machine in machines
+        )
+        if ranks >= spec.ranks:
+            return True
+    return False
 
 
 @dataclass
@@ -231,10 +254,14 @@ class Tenants:
             job.is_cancelled = True
 
     def cancel_the_endless(self) -> None:
-        """At the end: what would run for ever, or wait for ever (it came while no node was known), is cancelled."""
+        """At the end: what would run for ever, or wait for ever (it came while no node was known), is cancelled, until it has ended."""
+        shown = self.world.databases["api"].tables.get("jobs", {})
         for job in self.asked.values():
-            is_endless = job.program is not None and job.program.seconds is None and job.spec is not None and job.spec.max_seconds is None
-            if is_endless or job.kind == "never":
+            row = shown.get(job.job_id)
+            if job.spec is None or job.program is None or row is None or row.ended_at is not None:
+                continue
+            is_endless = job.program.seconds is None and job.spec.max_seconds is None
+            if is_endless or not could_run(job.spec, job.tenant, self.machines):
                 self._cancel(job, job.tenant)
 
     # The second proposer.

@@ -13,7 +13,7 @@ from gpuyard_contracts.spec import JobSpec
 from gpuyard_node_agent import handlers, mapping
 from gpuyard_node_agent.domain.admission import Refused
 from gpuyard_node_agent.domain.lease import Lease
-from gpuyard_node_agent.domain.model import Card, Machine, Order, Workload
+from gpuyard_node_agent.domain.model import Card, Machine, Order
 from gpuyard_node_agent.journal import Journal
 from gpuyard_node_agent.node import Node
 from gpuyard_node_agent.ports import Launch, Survey
@@ -50,11 +50,14 @@ class Way:
 
     def __init__(self, store: NodeStore) -> None:
         self.put_events: list[Envelope[Any]] = []
+        self.befores: list[Callable[[], Awaitable[None]]] = []
         self.store = store
 
     def put(self, lane: str, event: Envelope[Any], before: Callable[[], Awaitable[None]] | None = None) -> None:
         """Remember."""
         self.put_events.append(event)
+        if before is not None:
+            self.befores.append(before)
 
 
 @dataclass
@@ -82,7 +85,7 @@ class Disk:
 class Silent:
     """Workloads that print one line of error."""
 
-    def follow(self, workload: Workload) -> None:
+    def follow(self, order: Order) -> None:
         """Nothing to follow."""
 
     def last_words(self, key: str) -> str:
@@ -165,12 +168,12 @@ class World:
         *,
         gpus: tuple[int, ...] = (0,),
         milli: int = 1000,
-        memory_mib: int | None = None,
+        share_mib: int | None = None,
         issued_at: datetime | None = None,
         **spec: Any,
     ) -> Envelope[StartV1]:
         """A start order."""
-        slices = tuple(SliceV1(gpu_uuid=f"GPU-{index}", milli=milli, memory_mib=memory_mib or milli * 16) for index in gpus)
+        slices = tuple(SliceV1(gpu_uuid=f"GPU-{index}", milli=milli, memory_mib=share_mib or milli * 16) for index in gpus)
         command = spec.pop("command", ("/bin/true",))
         payload = StartV1(
             node_id=NODE,

@@ -305,7 +305,7 @@ def test_statements_of_use_only_grow_and_have_a_last_one(tmp_path: Path) -> None
     ticks.every_usage(world.agent)
     assert world.said(UsageTickV1) == []
     world.run(gpus=(0, 1))
-    share = world.run(OTHER, gpus=(2,), milli=250, memory_mib=8_000)
+    share = world.run(OTHER, gpus=(2,), milli=250, share_mib=8_000)
     world.clock.at_ms += 1_001
     ticks.every_usage(world.agent)
     world.clock.at_ms += 999

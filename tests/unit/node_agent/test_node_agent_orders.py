@@ -103,9 +103,9 @@ def test_a_lost_card_counts_as_missing(world: World) -> None:
     [
         ({"gpus": (0,)}, {"gpus": (0,), "milli": 1}, "gpu-busy"),
         ({"gpus": (0,), "milli": 600}, {"gpus": (0,), "milli": 500}, "gpu-busy"),
-        ({"gpus": (0,), "milli": 100, "memory_mib": 10_000}, {"gpus": (0,), "milli": 100, "memory_mib": 6_001}, "no-room"),
+        ({"gpus": (0,), "milli": 100, "share_mib": 10_000}, {"gpus": (0,), "milli": 100, "share_mib": 6_001}, "no-room"),
         ({"cpu_milli": 10_000}, {"gpus": (1,), "cpu_milli": 6_001}, "no-room"),
-        ({"memory_mib": 16_000, "gpus": (0,)}, {"gpus": (1,), "memory_mib": 16_001}, "no-room"),
+        ({"memory_mib": 40_000, "gpus": (0,)}, {"gpus": (1,), "memory_mib": 24_001}, "no-room"),
     ],
 )
 def test_what_another_allocation_holds_is_not_given_twice(world: World, first: dict[str, int], second: dict[str, int], reason: str) -> None:
@@ -119,8 +119,8 @@ def test_what_another_allocation_holds_is_not_given_twice(world: World, first: d
 
 def test_two_shares_that_fit_run_beside_each_other(world: World) -> None:
     """Up to the last thousandth and MiB."""
-    world.run(milli=400, memory_mib=8_000)
-    world.run(OTHER, milli=600, memory_mib=8_000)
+    world.run(milli=400, share_mib=8_000)
+    world.run(OTHER, milli=600, share_mib=8_000)
     assert len(world.said(WorkloadStartedV1)) == 2
 
 

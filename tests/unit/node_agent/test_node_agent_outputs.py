@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from gpuyard_contracts.envelope import Envelope
 from gpuyard_contracts.messages.node import LogLinesV1
+from gpuyard_node_agent import handlers
 from gpuyard_node_agent.domain import lines
 from gpuyard_node_agent.domain.lines import Position
 from gpuyard_node_agent.journal import Journal
@@ -32,7 +33,7 @@ class Bench:
         self.is_away = False
         self.outputs = self.make(cap_bytes, bytes_per_poll)
 
-    def make(self, cap_bytes: int = 1 << 20, bytes_per_poll: int = 1 << 20) -> Outputs:
+    def make(self, cap_bytes: int = 1 << 20, bytes_per_poll: int = 1 << 20, *, is_following: bool = True) -> Outputs:
         """An agent's outputs, following the workload."""
         found = Outputs(
             self.store,
@@ -43,7 +44,8 @@ class Bench:
             cap_bytes=cap_bytes,
             bytes_per_poll=bytes_per_poll,
         )
-        found.follow(self.store.workloads[KEY])
+        if is_following:
+            found.follow(self.store.workloads[KEY].order)
         return found
 
     async def _publish(self, event: Envelope[Any]) -> None:
@@ -129,6 +131,24 @@ async def test_the_next_agent_goes_on_where_the_last_one_was(bench: Bench) -> No
     await bench.finish()
     assert bench.text() == ["one", "two", "three"]
     assert [message.first_line for message in bench.said] == [0, 2, 3]
+
+
+async def test_the_next_agent_publishes_the_last_lines_before_an_end_that_was_not_told(bench: Bench) -> None:
+    """Killed between the record of the end and its last lines."""
+    bench.write("one\n")
+    await bench.poll()
+    bench.store.flush()
+    bench.write("two\n")
+    bench.world.end(KEY, code=0)
+    bench.world.restart()
+    bench.store = bench.world.agent.store
+    bench.outputs = bench.make(is_following=False)
+    bench.world.agent.outputs = bench.outputs
+    handlers.resume(bench.world.agent)
+    (before,) = bench.world.way.befores
+    await before()
+    assert bench.text() == ["one", "two"]
+    assert bench.said[-1].is_last
 
 
 async def test_what_the_bus_does_not_take_is_published_later(bench: Bench) -> None:

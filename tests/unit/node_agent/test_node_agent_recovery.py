@@ -119,6 +119,18 @@ def test_what_was_launched_under_a_keeper_that_died_is_looked_for_and_never_laun
     assert [found.cause for found in world.unsaid(WorkloadEndedV1)] == ["vanished"]
 
 
+def test_who_was_told_to_stop_and_is_found_gone_has_vanished(world: World) -> None:
+    """Nobody saw when it ended, so nobody says so: placement bills until the last sign of life, not until the agent looked."""
+    told_to_stop(world)
+    world.kill()
+    world.boot = "boot-2"
+    world.keeper.held.clear()
+    world.keeper.instance = "keeper-2"
+    world.clock.at_ms += 3_600_000
+    world.start()
+    assert [found.cause for found in world.unsaid(WorkloadEndedV1)] == ["vanished"]
+
+
 def test_what_was_launched_under_a_keeper_that_died_and_runs_is_adopted_as_started(world: World) -> None:
     """Found by the mark in its environment."""
     started_and_not_heard(world)

@@ -265,6 +265,19 @@ def test_a_process_that_vanished_while_we_were_away_is_billed_until_we_last_hear
     assert (found.reason, found.ended_at) == ("process-vanished", seen_at)
 
 
+def test_a_start_that_we_learn_of_late_is_no_sign_of_life_then() -> None:
+    """The start's news lay on the bus for ten seconds and the machine lost its power meanwhile: nobody pays for those."""
+    fleet = Fleet("a")
+    plan = one("j")
+    fleet.h.feed(plan)
+    began = fleet.now
+    fleet.h.clock.advance(10)
+    fleet.h.feed(started(plan, at=began))
+    fleet.beat("a", boot_id="boot-2", agent_id="agent-2")
+    (found,) = fleet.h.said_of(AllocationReleasedV1)
+    assert (found.reason, found.started_at, found.ended_at) == ("node-restarted", began, began)
+
+
 def test_a_node_that_neither_lists_nor_answers_is_overruled() -> None:
     """After 30 s the rank is given up and the rest of the gang is stopped."""
     fleet = Fleet("a", "b")

@@ -87,6 +87,37 @@ def test_a_request_that_cannot_be_taken_is_told_why(tenant: dict[str, Any], requ
     assert found.h.rows("jobs") == found.h.rows("requests") == []
 
 
+def test_what_fits_only_on_cards_above_the_quota_is_over_quota_for_ever() -> None:
+    """One kind of card is within the quota and too small, the other large enough and above it: the job would wait for ever."""
+    found = yard(quota_gpu_memory_mib=100_000)
+    found.node("t", 2, "T4", 15_360)
+    found.h.clock.advance(10)
+    found.submit(4)
+    assert _rejected(found).reason == "over-quota-for-ever"
+    assert found.state(found.submit(2)) == "placing"
+
+
+def test_a_lost_card_does_not_make_a_request_impossible() -> None:
+    """It may come back: the request waits, as it would for a silent node."""
+    found = yard(cards=3)
+    found.change("a", lost_gpus=("GPU-a-3",))
+    found.h.clock.advance(10)
+    assert found.state(found.submit(4)) == "queued"
+    found.submit(5)
+    assert _rejected(found).reason == "never-fits"
+
+
+def test_a_quota_by_memory_is_judged_when_all_kinds_are_known() -> None:
+    """Just after the first node was heard another kind of card may be on its way that the quota allows."""
+    found = Yard()
+    found.tenant(quota_gpu_memory_mib=20_000)
+    found.node("a")
+    job_id = found.submit(1)
+    assert found.state(job_id) == "queued"
+    found.node("t", 2, "T4", 15_360)
+    assert found.state(job_id) == "placing"
+
+
 def test_a_rejected_request_may_be_made_again() -> None:
     """A rejection is no job: when the reason is gone the same request is taken."""
     found = yard(max_waiting=0)

@@ -9,7 +9,7 @@ from gpuyard_scheduler.domain.capacity import ever_fits, settled
 from gpuyard_scheduler.domain.fit import judge
 from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.links import Layout
-from gpuyard_scheduler.domain.model import Ask, CardFacts, Kind, NodeFacts, RankPlan, Slice
+from gpuyard_scheduler.domain.model import Ask, CardFacts, Kind, NodeFacts, RankPlan, Slice, Tenant
 from gpuyard_scheduler.domain.place import place
 
 from tests.unit.scheduler.scheduler_world import cards, node, spec
@@ -189,6 +189,14 @@ def test_a_card_of_which_the_job_was_moved_away_is_avoided() -> None:
     assert place(away, fleet, kind, pools) == 0
     nowhere = ask_of(spec(1), avoid_nodes=frozenset({"a", "b"}))
     assert settled(nowhere, fleet) == ask_of(spec(1))
+
+
+def test_a_place_that_the_quota_forbids_is_no_other_place() -> None:
+    """A job moved off the only card that its tenant may use goes back to it, rather than wait for cards it may never have."""
+    fleet = Fleet.of([node("a", 1, "T4", 15_360), node("b", 1)])
+    away = ask_of(spec(1), avoid_gpus=frozenset({"GPU-a-0"}))
+    assert settled(away, fleet, Tenant("acme")) == away
+    assert settled(away, fleet, Tenant("acme", quota_mib=20_000)) == ask_of(spec(1))
 
 
 def _layout(pairs: list[tuple[int, int]], numas: tuple[int | None, ...]) -> Layout:

@@ -102,8 +102,7 @@ class Agent:
         numbers = metrics.registry(node, parts.outlet, parts.outputs, observer, parts.journal)
         self._server = HealthServer(self.health, numbers.render)
         await self._server.start(settings.http_host, settings.http_port, settings.http_port_file)
-        for lane, event in parts.store.unsaid.values():
-            parts.outlet.put(lane, event)
+        handlers.resume(node)
         observer.recall()
         handlers.recover(await parts.runtime.open(lambda seen: handlers.on_seen(seen, node)), node)
         parts.workspace.find_old(set(parts.store.workloads))

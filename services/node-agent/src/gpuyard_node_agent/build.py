@@ -80,54 +80,60 @@ def _cgroups(root: Path | None) -> Cgroups | None:
     return found
 
 
-def build(settings: AgentSettings, bus: Bus, clock: Clock) -> Parts:
-    """The agent's parts. Reads the journal. Raises Fatal where its folder cannot be used."""
+@dataclass(frozen=True, slots=True)
+class _Ground:
+    """What lies on the disk and in the keeper's hands."""
+
+    workspace: Workspace
+    store: NodeStore
+    runtime: Runtime
+
+
+def _ground(settings: AgentSettings, boot: str) -> _Ground:
+    """Open the state folder and read the journal. Raises Fatal where it cannot be used."""
     state = settings.state_dir
-    boot = boot_id()
-    cap_bytes = settings.output_cap_mib * MIB
     try:
         workspace = Workspace(
             state=state,
             checkpoints=settings.checkpoints,
             node_id=settings.node_id,
-            cap_bytes=cap_bytes,
+            cap_bytes=settings.output_cap_mib * MIB,
             keep_seconds=settings.keep_ended_seconds,
             cgroups=_cgroups(settings.cgroup_root),
         )
-        journal = Journal(state / "journal")
-        store = NodeStore(journal, boot)
+        store = NodeStore(Journal(state / "journal"), boot)
         store.load()
-        runtime = KeptProcesses(state / "keeper", boot)
+        return _Ground(workspace, store, KeptProcesses(state / "keeper", boot))
     except OSError as error:
         raise Fatal(EXIT_CONFIG, f"the state folder {state} cannot be used: {error.strerror}") from None
+
+
+def build(settings: AgentSettings, bus: Bus, clock: Clock) -> Parts:
+    """The agent's parts. Reads the journal. Raises Fatal where its folder cannot be used."""
+    boot = boot_id()
+    ground = _ground(settings, boot)
     outlet = Outlet(bus.publish, lambda event: node.on_said(event))
     outputs = Outputs(
-        store,
+        ground.store,
         clock,
         bus.publish,
-        workspace.file_of,
+        ground.workspace.file_of,
         node_id=settings.node_id,
-        cap_bytes=cap_bytes,
+        cap_bytes=settings.output_cap_mib * MIB,
         bytes_per_poll=max(int(settings.log_bytes_per_second * POLL_SECONDS), 1024),
     )
     node = Node(
         node_id=settings.node_id,
         boot_id=boot,
-        store=store,
-        runtime=runtime,
+        store=ground.store,
+        runtime=ground.runtime,
         outlet=outlet,
-        workspace=workspace,
+        workspace=ground.workspace,
         outputs=outputs,
         clock=clock,
         patience_ms=int(settings.start_patience_seconds * 1000),
     )
     backend, room = backend_of(settings, clock)
-    observer = Observer(
-        node,
-        backend,
-        bus.publish,
-        inventory=state / "inventory.json",
-        deadline_seconds=settings.observe_deadline_seconds,
-        room=room,
-    )
-    return Parts(journal, store, node, outlet, outputs, workspace, backend, observer, runtime)
+    inventory, deadline_seconds = settings.state_dir / "inventory.json", settings.observe_deadline_seconds
+    observer = Observer(node, backend, bus.publish, inventory=inventory, deadline_seconds=deadline_seconds, room=room)
+    return Parts(ground.store.journal, ground.store, node, outlet, outputs, ground.workspace, backend, observer, ground.runtime)

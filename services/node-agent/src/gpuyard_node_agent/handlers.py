@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from gpuyard_contracts.envelope import Envelope
+from gpuyard_contracts.messages.node import WorkloadEndedV1
 from gpuyard_contracts.messages.placement import StopV1
 from gpuyard_runtime.logs import log_of
 
@@ -164,7 +165,7 @@ def on_born(seen: Born, node: Node) -> None:
     event = mapping.started(moved, node.node_id)
     node.store.put(moved, (lane, event))
     node.outlet.put(lane, event)
-    node.outputs.follow(moved)
+    node.outputs.follow(moved.order)
     node.count("started")
 
 
@@ -192,7 +193,7 @@ def on_absent(seen: Absent, node: Node) -> None:
     """Who was to be adopted is not there: it ended while nobody watched."""
     workload = node.store.workloads.get(seen.key)
     if workload is not None:
-        _told_gone(workload, Gone(seen.key, node.clock.ms()), node)
+        _told_gone(workload, Gone(seen.key, node.clock.ms(), is_unseen=True), node)
 
 
 def _told_gone(workload: Workload, gone: Gone, node: Node) -> None:
@@ -223,6 +224,17 @@ _DETAILS = {
 # -- start
 
 
+def resume(node: Node) -> None:
+    """Put on its way what an earlier agent had still to say; an end comes behind the last lines of its output, as ever."""
+    for lane, event in list(node.store.unsaid.values()):
+        before = None
+        if isinstance(event.data, WorkloadEndedV1):
+            order = mapping.order_of_end(event.data, event)
+            node.outputs.follow(order)
+            before = node.outputs.finish(order.key)
+        node.outlet.put(lane, event, before)
+
+
 def recover(survey: Survey, node: Node) -> None:
     """Bring what the journal knows together with what the keeper holds: after a start of the agent, and when the keeper is a new one.
 
@@ -239,7 +251,7 @@ def recover(survey: Survey, node: Node) -> None:
     held = {seen.key: seen for seen in survey.born}
     for workload in list(node.store.workloads.values()):
         if workload.is_started:
-            node.outputs.follow(workload)
+            node.outputs.follow(workload.order)
         if workload.state is State.WAITING:
             node.waits.setdefault(workload.key, node.clock.ms() + node.patience_ms)
         elif workload.key in held:

@@ -57,6 +57,30 @@ def order_of(start: StartV1, event: Envelope[Any]) -> Order:
     )
 
 
+def order_of_end(end: WorkloadEndedV1, event: Envelope[Any]) -> Order:
+    """As much of an order as its end still tells: enough to publish the last lines of its output."""
+    return Order(
+        allocation_id=end.allocation_id,
+        tenant=end.tenant,
+        job_id=end.job_id,
+        attempt=end.attempt,
+        rank=end.rank,
+        command=(),
+        env={},
+        slices=(),
+        cpu_milli=0,
+        memory_mib=0,
+        world_size=1,
+        local_rank=0,
+        local_world_size=1,
+        master_addr="",
+        master_port=0,
+        issued_at=event.time,
+        order_id=event.causation_id or "",
+        traceparent=event.traceparent,
+    )
+
+
 # -- events
 
 

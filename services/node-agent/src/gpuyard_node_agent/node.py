@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from gpuyard_contracts.envelope import Envelope
 
 from gpuyard_node_agent.domain.admission import Refused, Scene
-from gpuyard_node_agent.domain.model import Machine, Order, Workload
+from gpuyard_node_agent.domain.model import Machine, Order
 from gpuyard_node_agent.ports import Clock, Launch, Runtime
 from gpuyard_node_agent.store import NodeStore
 
@@ -44,8 +44,8 @@ class Workplace(Protocol):
 class Printed(Protocol):
     """What workloads print; :class:`gpuyard_node_agent.outputs.Outputs` is one."""
 
-    def follow(self, workload: Workload) -> None:
-        """Publish what it prints from now on."""
+    def follow(self, order: Order) -> None:
+        """Publish what its process prints from now on."""
         ...
 
     def last_words(self, key: str) -> str:

@@ -18,7 +18,7 @@ from gpuyard_runtime.logs import log_of
 from gpuyard_node_agent import mapping
 from gpuyard_node_agent.domain import lines
 from gpuyard_node_agent.domain.lines import Position
-from gpuyard_node_agent.domain.model import Order, Workload
+from gpuyard_node_agent.domain.model import Order
 from gpuyard_node_agent.ports import Clock
 from gpuyard_node_agent.store import STREAMS, NodeStore
 
@@ -67,11 +67,11 @@ class Outputs:
         self._followed: dict[str, _Followed] = {}
         self._log = log_of("outputs")
 
-    def follow(self, workload: Workload) -> None:
-        """Publish what it prints from now on, or from where an earlier agent had come."""
-        if workload.key not in self._followed:
-            tails = dict(self._store.tails.get(workload.key, {}))
-            self._followed[workload.key] = _Followed(workload.order, tails, {stream for stream, at in tails.items() if at.line})
+    def follow(self, order: Order) -> None:
+        """Publish what its process prints from now on, or from where an earlier agent had come."""
+        if order.key not in self._followed:
+            tails = dict(self._store.tails.get(order.key, {}))
+            self._followed[order.key] = _Followed(order, tails, {stream for stream, at in tails.items() if at.line})
 
     def last_words(self, key: str) -> str:
         """The end of its standard error, or of its output where it wrote no error."""
@@ -146,7 +146,7 @@ class Outputs:
 
     def _reached(self, key: str, followed: _Followed, stream: str, at: Position) -> None:
         followed.tails[stream] = at
-        if key in self._store.workloads:
+        if key in self._store.workloads or key in self._store.tails:
             self._store.tail_is(key, stream, at)
 
     def _drop_excess(self, path: str, at: Position, size: int) -> tuple[Position, int]:

@@ -12,13 +12,14 @@ from typing import Any
 
 from gpuyard_contracts.envelope import Envelope
 from gpuyard_contracts.messages.node import UsageTickV1, WorkloadEndedV1
+from gpuyard_runtime.logs import log_of
 
 from gpuyard_node_agent import mapping
 from gpuyard_node_agent.domain.admission import Past
 from gpuyard_node_agent.domain.faults import Observed
 from gpuyard_node_agent.domain.lease import Lease
 from gpuyard_node_agent.domain.lines import Position
-from gpuyard_node_agent.domain.model import Workload
+from gpuyard_node_agent.domain.model import Workload, key_of
 from gpuyard_node_agent.domain.ticks import thin
 from gpuyard_node_agent.journal import Journal, Record
 
@@ -41,10 +42,12 @@ class NodeStore:
         self.attempts: OrderedDict[str, int] = OrderedDict()
         self.unsaid: dict[str, tuple[str, Envelope[Any]]] = {}
         self.unsaid_ends: dict[str, str] = {}
+        """Allocations by the id of their end's event."""
         self.tails: dict[str, dict[str, Position]] = {}
         self.lease = Lease()
         self.observed = Observed(boot_id)
         self.known_boot = ""
+        self._log = log_of("store")
         self._said: list[str] = []
         self._moved_tails: set[str] = set()
         self._appliers: dict[str, Callable[[Record], None]] = {
@@ -62,7 +65,10 @@ class NodeStore:
         """Read the journal and write it anew without its history."""
         for record in self.journal.open():
             self.apply(record)
-        self.journal.rewrite(self.records())
+        try:
+            self.journal.rewrite(self.records())
+        except OSError as error:  # a full disk: what is there can be read, and that is what counts now
+            self._log.error("journal_not_rewritten", detail=error.strerror)
 
     # -- writers
 
@@ -153,7 +159,6 @@ class NodeStore:
 
     def _apply_end(self, record: Record) -> None:
         self.workloads.pop(record["key"], None)
-        self.tails.pop(record["key"], None)
         self.past[record["key"]] = record["past"]
         self.past.move_to_end(record["key"])
         if len(self.past) > REMEMBERED:
@@ -191,8 +196,10 @@ class NodeStore:
             self.unsaid_ends[event.id] = event.data.allocation_id
 
     def _forget_event(self, event_id: str) -> None:
-        self.unsaid.pop(event_id, None)
-        self.unsaid_ends.pop(event_id, None)
+        told = self.unsaid.pop(event_id, None)
+        if self.unsaid_ends.pop(event_id, None) is not None and told is not None:
+            end = told[1].data
+            self.tails.pop(key_of(end.allocation_id, end.rank), None)
 
     def records(self) -> Iterator[Record]:
         """Everything that is known, as few records as can be. A reader of the whole file in order ends with this very knowledge."""

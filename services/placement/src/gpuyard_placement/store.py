@@ -239,7 +239,7 @@ class PlacementStore(Store):
         """
         node_id = allocation.terms.plan[rank].node_id
         state = allocation.ranks[rank]
-        least = state.seen_at or allocation.committed_at
+        least = state.started_at or allocation.committed_at
         key: RankKey = (allocation.allocation_id, rank)
         heard = self.heard.get(node_id)
         if heard is None:

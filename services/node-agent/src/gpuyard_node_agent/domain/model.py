@@ -131,7 +131,10 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """How a process ended: all of its group is gone. `code` and `signal` are None where nobody was there to see."""
+    """How a process ended: all of its group is gone. `code` and `signal` are None where nobody was there to see.
+
+    `is_unseen`: it was found gone, so not even the instant is known; `ended_ms` is when it was looked for.
+    """
 
     key: str
     ended_ms: int
@@ -139,6 +142,7 @@ class Gone:
     signal: int | None = None
     is_stopped: bool = False
     is_fenced: bool = False
+    is_unseen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

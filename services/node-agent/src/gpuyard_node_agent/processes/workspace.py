@@ -1,7 +1,7 @@
 """Where a workload lives on disk, and how its order becomes a process to launch.
 
-``<state>/work/<key>/`` is its working folder and HOME, ``<state>/output/<key>.out`` and ``.err`` are what it prints; they go some time
-after the end. ``<checkpoints>/<job>.<rank>/`` stays: the job's next attempt finds it, here or on another node that shares the root.
+In the state folder ``work/<key>`` is its working folder and HOME, ``output/<key>.out`` and ``.err`` are what it prints; they go some time
+after the end. ``<checkpoints>/<job>.<rank>`` stays: the job's next attempt finds it, here or on another node that shares the root.
 """
 
 import contextlib

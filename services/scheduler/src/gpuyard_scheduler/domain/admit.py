@@ -39,7 +39,7 @@ def admit(ask: Ask, tenant: Tenant, waiting: int, rate: Rate, fleet: Fleet, *, i
         return Rejection("too-many-requests", f"more than {tenant.max_requests_per_minute} requests in a minute; try again later")
     if waiting >= tenant.max_waiting:
         return Rejection("too-many-waiting", f"{waiting} jobs wait already; at most {tenant.max_waiting} may")
-    if is_over_quota_for_ever(ask, tenant, fleet):
+    if is_over_quota_for_ever(ask, tenant, fleet, is_settled=is_settled):
         return Rejection("over-quota-for-ever", f"asks for more than the tenant's whole quota ({_quota(tenant)})")
     if is_settled and not fleet.is_empty and not ever_fits(ask, fleet):
         kinds = fleet.kinds(ask)

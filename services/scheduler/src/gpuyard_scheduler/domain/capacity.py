@@ -29,9 +29,12 @@ def settled(ask: Ask, fleet: Fleet, tenant: Tenant | None = None) -> Ask:
     return ask
 
 
-def is_over_quota_for_ever(ask: Ask, tenant: Tenant, fleet: Fleet) -> bool:
-    """Whether the tenant could not run it even if it ran nothing else, on any kind of card that serves the ask."""
-    kinds = [kind for kind, _ in fleet.kinds(ask)]
+def is_over_quota_for_ever(ask: Ask, tenant: Tenant, fleet: Fleet, *, is_settled: bool = True) -> bool:
+    """Whether the tenant could not run it even if it ran nothing else, on any kind of card that serves the ask.
+
+    Until the fleet has settled other kinds may be on their way, so only what holds for any kind counts.
+    """
+    kinds = [kind for kind, _ in fleet.kinds(ask)] if is_settled else []
     if not kinds:
         milli = 1 if ask.share_mib is not None and ask.milli == 1000 else ask.milli
         return tenant.quota_milli is not None and milli * ask.ranks * ask.cards > tenant.quota_milli
@@ -61,6 +64,8 @@ def most_ranks(ask: Ask, bank: Bank, is_open_only: bool) -> int:
     if (is_open_only and not node.is_open) or node.node_id in ask.avoid_nodes or not has_labels(ask, node.labels):
         return 0
     cards = sum(1 for card in bank.cards if card.uuid not in ask.avoid_gpus and (card.is_open or not is_open_only))
+    if not is_open_only:  # a card that is lost may come back, as a silent node may; of what kind it was is not told
+        cards += sum(1 for uuid in node.facts.lost_gpus if uuid not in node.cards and uuid not in ask.avoid_gpus)
     return min(cards // ask.cards, node.facts.cpu_milli // ask.cpu_milli, node.facts.memory_mib // ask.memory_mib)
 
 
