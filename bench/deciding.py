@@ -11,11 +11,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from gpuyard_contracts.spec import JobSpec
-from gpuyard_contracts.types import allocation_id_of
+from gpuyard_contracts.types import SlaClass, allocation_id_of
 from gpuyard_scheduler.domain.ask import ask_of
 from gpuyard_scheduler.domain.decide import Plan, decide, stamp_of
 from gpuyard_scheduler.domain.fleet import Fleet
-from gpuyard_scheduler.domain.model import CardFacts, Job, NodeFacts, Reservation, Start, Tenant, millis
+from gpuyard_scheduler.domain.model import CardFacts, Job, Kind, NodeFacts, Reservation, Start, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.queue import Queue
 from gpuyard_scheduler.domain.quota import Usage
@@ -27,6 +27,7 @@ from bench.scale import Scale
 SIZES = (1_000, 10_000)
 CARDS = 8
 TENANTS = 40
+SLAS: tuple[SlaClass, ...] = ("gold", "silver", "bronze")
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 SEED = 7
 ENDED_EACH_CYCLE = 100
@@ -61,10 +62,10 @@ class Yard:
         self.fleet = Fleet.of(_node(number) for number in range(nodes))
         self.queue = Queue()
         self.usage = Usage()
-        self.tenants = {name: Tenant(name, sla=sla, weight=weight) for name, sla, weight in _tenants()}
+        self.tenants = {f"t{number}": Tenant(f"t{number}", sla=SLAS[number % 3], weight=50 + number) for number in range(TENANTS)}
         self.jobs: dict[str, Job] = {}
         self.live: list[str] = []
-        self.reservations: dict[object, Reservation] = {}
+        self.reservations: dict[Kind, Reservation] = {}
         self.version = 0
         self.cycles = 0
         self.spent_s = 0.0
@@ -104,7 +105,7 @@ class Yard:
             queue=self.queue,
             tenants=self.tenants,
             usage=self.usage,
-            reservations=self.reservations,  # pyright: ignore[reportArgumentType]  # keyed by kind, as decide made it
+            reservations=self.reservations,
             reservations_version=self.version,
         )
 
@@ -177,10 +178,6 @@ def measure(figures: Figures, scale: Scale) -> None:
         figures.put(f"decide.n{nodes}.fill.placements_per_s", fill)
         figures.put(f"decide.n{nodes}.cycle.p50_ms", median(cycles))
         figures.put(f"decide.n{nodes}.waiting_jobs", len(yard.queue))
-
-
-def _tenants() -> list[tuple[str, "object", int]]:
-    return [(f"t{number}", ("gold", "silver", "bronze")[number % 3], (100, 200, 50)[number % 3]) for number in range(TENANTS)]
 
 
 def _spec(gpu: str, ranks: int) -> JobSpec:

@@ -10,6 +10,7 @@ from itertools import count, islice
 from gpuyard_contracts.envelope import Envelope
 from gpuyard_contracts.messages.monitor import IncidentOpenedV1
 
+from bench.cpu import spent_ms
 from bench.figures import Figures, median
 from bench.lab import Lab, sustained
 from bench.scale import Scale
@@ -23,15 +24,24 @@ NODES = 199
 
 
 def measure(figures: Figures, lab: Lab, scale: Scale) -> None:
-    """Put `hop.batch_<n>.events_per_s`."""
+    """Put `hop.batch_<n>.events_per_s` and the CPU that an event takes of the service, the bus (publishing included) and the database."""
     durable = toy_durable()
     lab.operator.make([durable])
     numbers = count()
     for batch in BATCHES:
         events = scale.hop_events // (FEWER_ALONE if batch == 1 else 1)
+        rates: list[float] = []
+        costs: list[dict[str, float]] = []
         with lab.service(f"hop-{batch}", "tests.support.toy_process", str(lab.folder), GPUYARD_UNIT_SIZE=str(batch)) as process:
-            rates = [sustained(lab, process, durable, _events(numbers, f"b{batch}r{at}", events)) for at in range(scale.rounds)]
+            programs = lab.programs | {"service": process.pid}
+            for at in range(scale.rounds):
+                waiting = _events(numbers, f"b{batch}r{at}", events)
+                before = spent_ms(programs)
+                rates.append(sustained(lab, process, durable, waiting))
+                costs.append({name: used - before[name] for name, used in spent_ms(programs).items()})
         figures.put(f"hop.batch_{batch}.events_per_s", median(rates))
+        for name in programs:
+            figures.put(f"hop.batch_{batch}.cpu.{name}_us_per_event", median([cost[name] for cost in costs]) * 1000 / events)
 
 
 def _events(numbers: Iterator[int], name: str, events: int) -> list[Envelope[IncidentOpenedV1]]:

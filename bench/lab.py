@@ -100,6 +100,11 @@ class Lab:
         self.database.remove()
 
     @property
+    def programs(self) -> dict[str, int]:
+        """The pids of bus and database, by name."""
+        return {name: pid for name, pid in (("nats", self.bus.pid), ("postgres", self.database.pid)) if pid is not None}
+
+    @property
     def operator(self) -> "Operator":
         """Streams, durables and messages, from outside of any service."""
         return Operator(self.bus.url)

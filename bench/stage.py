@@ -4,7 +4,6 @@ Everything is as durable as `make up` makes it. Nodes are simulated machines who
 """
 
 import asyncio
-import contextlib
 import json
 import shutil
 import tempfile
@@ -30,7 +29,6 @@ NODES = {f"bench-{number}": "8xA100-80GB" for number in range(4)}
 MANY = 10**9
 SPEC = {"name": "bench", "command": ["/bin/true"], "gpu": 1, "cpu_milli": 100, "memory_mib": 16}
 """A whole card for a program that ends at once: all that is measured is gpuyard's own."""
-FIRST_TRIES, FIRST_PAUSE_SECONDS = 100, 0.05
 _PLACE_OF_JOB = 7
 """The job in the subjects of events: the eighth token."""
 
@@ -125,18 +123,9 @@ def a_stage() -> Generator[Stage]:
 
 async def _tenant(stack: Stack) -> str:
     """Make the tenant, without limits; returns its token."""
-    door = await _first_door(stack)
+    door = await Door.open(stack.api_url, stack.admin_token)
     limits = {"tenant": TENANT, "sla": "gold", "max_waiting": MANY, "max_requests_per_minute": MANY}
     await door.ask("POST", "/v1/tenants", json.dumps(limits).encode())
     made = json.loads(await door.ask("POST", f"/v1/tenants/{TENANT}/tokens", b'{"name":"bench"}'))
     door.close()
     return str(made["token"])
-
-
-async def _first_door(stack: Stack) -> Door:
-    """The operator's; the api opens its own port a moment after it is ready."""
-    for _ in range(FIRST_TRIES):
-        with contextlib.suppress(OSError):
-            return await Door.open(stack.api_url, stack.admin_token)
-        await asyncio.sleep(FIRST_PAUSE_SECONDS)
-    return await Door.open(stack.api_url, stack.admin_token)

@@ -1,6 +1,8 @@
 """Ask for a job with the SDK, wait for its end, and print what it wrote and what it cost.
 
 python examples/submit_with_sdk.py        (finds the local stack, or takes GPUYARD_URL and GPUYARD_TOKEN)
+
+With an operator's token, as the local stack has it, GPUYARD_TENANT says whose job it is.
 """
 
 from gpuyard import Client

@@ -46,6 +46,16 @@ def test_what_is_written_is_read() -> None:
     assert (heard.causation_id, heard.traceparent) == ("b", said.traceparent)
 
 
+def test_a_body_is_read_the_same_whether_it_repeats_its_subject_or_not() -> None:
+    """The short way (everything is in the body) and the careful way (the subject fills in) lead to the same message, repeated names too."""
+    spec = json.dumps(SPEC | {"gpu": "24GB..80GB:0.5", "labels": {"team": "vision"}})
+    told = f'"spec": {{"name": "x"}}, "request_id": "r", "spec": {spec}'
+    short = read(f'{{"tenant": "acme", {told}}}'.encode())
+    careful = read(f"{{{told}}}".encode())
+    assert short.data == careful.data
+    assert careful.data.spec.name == "train"
+
+
 def test_a_request_carries_no_message_id() -> None:
     """The stream must not compare ids of tenants: one could swallow another's request by guessing its id."""
     request = read({"spec": SPEC}, headers={"ce-id": "mine"})

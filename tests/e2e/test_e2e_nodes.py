@@ -2,6 +2,9 @@
 
 import os
 import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -122,3 +125,39 @@ def test_a_drained_node_is_emptied_and_gets_nothing_until_it_is_uncordoned(yard:
         yard.admin.uncordon(node)
     assert yard.ended(waits).state == "succeeded"
     yard.nothing_is_held()
+
+
+def test_a_database_that_hangs_for_longer_than_a_lease_stops_no_work(yard: Yard) -> None:
+    """Leases go on while placement cannot write: a job that runs, and one that ends meanwhile, are both told right afterwards."""
+    long, short = yard.shell("sleep 28; echo through"), yard.shell("sleep 6")
+    pid = [yard.running(job) for job in (long, short)] and yard.stack.process("postgres")
+    assert pid is not None
+    with frozen(yard, pid.pid):
+        yard.until("placement's word", lambda: yard.unready("placement"), lambda told: "database" in told)
+        yard.until("more than a lease", clock_after(20.0))
+    ended = [yard.ended(job) for job in (long, short)]
+    assert [(job.state, job.attempt) for job in ended] == [("succeeded", 1)] * 2, [(job.reason, job.detail) for job in ended]
+    yard.stack.wait_ready(seconds=60)
+    yard.nothing_is_held()
+    yard.money_is_right()
+
+
+def clock_after(seconds: float) -> Callable[[], bool]:
+    """Turns true when that much time has passed: the outage itself is what is tested."""
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+@contextmanager
+def frozen(yard: Yard, postmaster: int) -> Iterator[None]:
+    """The database with all its backends, stopped in mid-work."""
+    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+    pids = [postmaster, *map(int, children)]
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

@@ -184,7 +184,11 @@ class Jobs:
         plans = self.plans.setdefault(data.job_id, {})
         same = plans.get(data.attempt)
         must(same is None or same.ranks == data.ranks, "INV-6", f"two plans for attempt {data.attempt} of {data.job_id}")
-        must(data.attempt >= max(plans, default=0), "INV-6", f"attempt {data.attempt} of {data.job_id} is planned after {max(plans, default=0)}")
+        must(
+            data.attempt >= max(plans, default=0),
+            "INV-6",
+            f"attempt {data.attempt} of {data.job_id} is planned after {max(plans, default=0)}",
+        )
         plans[data.attempt] = data
 
     def check(self) -> None:
@@ -197,7 +201,9 @@ class Jobs:
                 must(known.ended_at is None, "INV-3", f"{job_id} was {known.state} and is {row.state}")
                 must(row.attempt >= known.attempt, "INV-6", f"{job_id} goes back from attempt {known.attempt} to {row.attempt}")
             is_over = row.state in ("succeeded", "failed", "cancelled", "expired")
-            must(is_over == (row.ended_at is not None) == (row.end_reason is not None), "INV-3", f"{job_id} is {row.state}: {row.end_reason}")
+            must(
+                is_over == (row.ended_at is not None) == (row.end_reason is not None), "INV-3", f"{job_id} is {row.state}: {row.end_reason}"
+            )
             must(is_over == (job_id in self.ended), "INV-3", f"{job_id} is {row.state}, and its end was {'' if is_over else 'not '}told")
             self.rows[job_id] = row
 

@@ -257,4 +257,3 @@ def intervals_are_true(record: Record) -> None:
         slack = LATE + longest + timedelta(seconds=2 * max(abs(skew) for _, skew in found))
         told = f"{data.allocation_id} ({data.reason}) is billed from {data.started_at} to {data.ended_at}, it ran from {first} to {last}"
         must(data.started_at >= first - slack and data.ended_at <= last + slack, "truth", told)
-

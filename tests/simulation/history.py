@@ -31,6 +31,7 @@ from tests.simulation.tenants import QUOTAS, Tenants, principal
 
 STEPS = 900
 """Steps of trouble in one history."""
+STEP_SECONDS = 0.001
 REST_STEPS = 12_000
 REST_SECONDS = 1500.0
 LOOK_AGAIN_SECONDS = 30.0
@@ -147,9 +148,9 @@ class History:
         self.log(f"-- {self.world.clock.now():%H:%M:%S.%f}")
 
     def look(self) -> None:
-        """The checkers look at everything."""
+        """A step has taken a moment; the checkers look at everything."""
         self.steps += 1
-        now = self.world.clock.now()
+        now = self.world.clock.advance(STEP_SECONDS)
         for agent in self.agents:
             agent.machine.pass_time(now)
         self.checkers.check()
@@ -179,7 +180,7 @@ class History:
                 if self.steps - steps > REST_STEPS:
                     break
             self.tenants.post()
-            self.pass_time(self.random.choice([0.5, 1.0, 1.9]))
+            self.pass_time(self.random.choice([0.5, 2.0, 2.5, 3.0]))
             self.look()
 
     def operators_look(self) -> None:

@@ -137,7 +137,9 @@ class Machine:
             display_name=self.node_id,
             address=f"{self.node_id}.test",
             gpus=tuple(
-                GpuV1(uuid=card.uuid, model=card.model, memory_mib=card.memory_mib, links=tuple(uuid for uuid in uuids if uuid != card.uuid))
+                GpuV1(
+                    uuid=card.uuid, model=card.model, memory_mib=card.memory_mib, links=tuple(uuid for uuid in uuids if uuid != card.uuid)
+                )
                 for card in present
             ),
             cpu_milli=self.cpu_milli,

@@ -44,7 +44,9 @@ def could_run(spec: JobSpec, tenant: str, machines: Sequence[Machine]) -> bool:
     milli_quota, memory_quota = QUOTAS.get(tenant, (None, None))
     kinds = {(card.model, card.memory_mib) for machine in machines for card in machine.cards}
     for model, memory in kinds:
-        is_meant = not gpu.models or any(model.lower() == name.lower() or model.lower().startswith(f"{name.lower()}-") for name in gpu.models)
+        is_meant = not gpu.models or any(
+            model.lower() == name.lower() or model.lower().startswith(f"{name.lower()}-") for name in gpu.models
+        )
         if not is_meant or memory < (gpu.memory_mib or 0) or memory < (gpu.share_memory_mib or 0):
             continue
         share = gpu.milli if gpu.share_memory_mib is None else max(1, gpu.share_memory_mib * 1000 // memory)
@@ -53,7 +55,8 @@ def could_run(spec: JobSpec, tenant: str, machines: Sequence[Machine]) -> bool:
         if (milli_quota is not None and share * cards > milli_quota) or (memory_quota is not None and part * cards > memory_quota):
             continue
         ranks = sum(
-            min(sum(card.model == model for card in machine.cards) // gpu.count, machine.cpu_milli // spec.cpu_milli) for machine in machines
+            min(sum(card.model == model for card in machine.cards) // gpu.count, machine.cpu_milli // spec.cpu_milli)
+            for machine in machines
         )
         if ranks >= spec.ranks:
             return True
@@ -115,9 +118,9 @@ class Tenants:
     def submit(self) -> None:
         """A job that can be run."""
         draw = self.random
-        seconds: float | None = draw.choice([0.5, 1, 2, 3, 5, 8, 13, 20])
+        seconds: float | None = draw.choice([0.5, 1, 2, 4, 8, 13, 20, 40])
         ranks = draw.choice([1, 1, 1, 1, 2, 2, 3])
-        limit: int | None = draw.choice([None, None, None, 4, 9])
+        limit: int | None = draw.choice([None, None, None, 4, 15])
         if draw.random() < (0.5 if limit is not None else 0.04):
             seconds = None
         kind = draw.choice(["good", "good", "good", "good", "fails", "one-fails", "flaky", "permanent"])

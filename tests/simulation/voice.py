@@ -102,9 +102,7 @@ class Voice:
         code = process.code if process is not None and cause == "exited" else None
         signal = 9 if cause in ("stopped", "fenced") else None
         began = None if process is None else self.wall(process.started_at)
-        made = WorkloadEndedV1(
-            **_named(order), cause=cause, exit_code=code, signal=signal, started_at=began, ended_at=self.wall(at)
-        )
+        made = WorkloadEndedV1(**_named(order), cause=cause, exit_code=code, signal=signal, started_at=began, ended_at=self.wall(at))
         self._put(key, made)
         self.journal.forget(key, "ended")
 

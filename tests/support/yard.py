@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import httpx
 from gpuyard import Client
 from gpuyard.results import Job
 from gpuyard_local import tenants
@@ -80,6 +81,11 @@ class Yard:
     def log(self, job: Job, *, tenant: str = "acme") -> str:
         """What a job has written so far."""
         return "\n".join(line.text for line in self.client(tenant).logs(job.job_id))
+
+    def unready(self, program: str) -> str:
+        """What a program's /readyz says while it is not ready; empty when it is."""
+        answer = httpx.get(f"http://127.0.0.1:{self.stack.health_ports()[program]}/readyz", timeout=10)
+        return "" if answer.status_code == 200 else answer.text
 
     def nothing_is_held(self) -> None:
         """Every card is free in the end: nothing leaks."""

@@ -202,6 +202,21 @@ async def test_a_trace_runs_from_the_request_to_the_ledger(world: ApiWorld) -> N
     assert len(trace["trace_id"]) == 32
 
 
+async def test_a_trace_is_complete_when_the_job_is_over_and_all_that_ran_is_paid(world: ApiWorld) -> None:
+    """A job that was cancelled while it waited owes nothing; one whose first attempt is paid and whose second runs is not over."""
+    client = world.as_("acme")
+    waited, moved = await world.job(), await world.job()
+    now = world.harness.clock.now()
+    world.end(waited)
+    world.run(moved)
+    posted = LedgerPostedV1(
+        tenant="acme", job_id=moved, allocation_id=f"{moved}-1", transaction_id="t", amount_micros=1, total_micros=1, gpu_ms=1,
+        currency="EUR", price_version=1, until=now, is_final=True,
+    )  # fmt: skip
+    world.harness.feed(posted)
+    assert [(await client.get(f"/v1/jobs/{job_id}/trace")).json()["is_complete"] for job_id in (waited, moved)] == [True, False]
+
+
 async def test_a_job_from_the_bus_is_seen_like_any_other(world: ApiWorld) -> None:
     """It never passed through here, and its spec is known from the scheduler's word."""
     await world.as_("acme").post("/v1/jobs", json=SPEC)

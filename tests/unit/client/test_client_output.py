@@ -40,4 +40,4 @@ def test_what_was_asked_for_is_shown_in_the_shorthand() -> None:
             ({"count": 1, "models": ["T4"], "share_memory_mib": 4096}, 1), ({}, 1),
         ]
     ]  # fmt: skip
-    assert shown == ["A100-80GB:2", "T4:0.25", "4 x T4|L4:1", "22889MiB..:3", "mig-3g.40gb:1", "T4:4096MiB", "any:1"]
+    assert shown == ["A100-80GB:2", "T4:0.25", "4 x T4|L4:1", "24GB..:3", "mig-3g.40gb:1", "T4:4GiB", "any:1"]

@@ -1,11 +1,13 @@
 """The delivery policy on the memory harness: undo, culprits, waiting, repeats, dead letters, crashes."""
 
+from dataclasses import replace
+
 import pytest
-from gpuyard_runtime.faults import Refused
+from gpuyard_runtime.faults import Refused, Unavailable
 from gpuyard_runtime.service import Tx
 from gpuyard_runtime.testing import Crash, Harness
 
-from tests.unit.runtime.runtime_toy import AskAgain, AskTotal, Parcel, ParcelSeenV1, ParcelSentV1, Seen, ToyStore, WeatherV1, toy
+from tests.unit.runtime.runtime_toy import AskAgain, AskTotal, Parcel, ParcelSeenV1, ParcelSentV1, Seen, TotalV1, ToyStore, WeatherV1, toy
 
 
 def seen(parcel: str, weight: int = 1) -> ParcelSeenV1:
@@ -165,3 +167,41 @@ def test_ids_are_computed_from_the_cause_and_carry_its_trace() -> None:
     assert one.traceparent is not None
     assert one.traceparent.startswith("00-" + "a" * 32)
     assert one.traceparent != trace
+
+
+def test_an_ask_that_changes_nothing_is_answered_while_the_database_is_away() -> None:
+    """Also in one unit with deliveries that must wait; what would change something is refused at once."""
+    h = Harness(replace(toy(), asks={AskTotal: lambda ask, tx: TotalV1(total=tx.store.parcels[ask.parcel].total)}))
+    h.feed(seen("a", 2))
+    h.database.is_away = True
+    assert h.feed(seen("a", 3)) == []
+    assert len(h.waiting) == 1
+    assert h.ask(AskTotal(parcel="a")).total == 2
+    with pytest.raises(Unavailable):
+        h.act(lambda tx: tx.store.parcels.put(Parcel("b", 1)))
+    h.database.is_away = False
+    h.retry()
+    assert h.ask(AskTotal(parcel="a")).total == 5
+
+
+def test_while_the_database_is_away_an_ask_is_answered_as_the_service_does_meanwhile() -> None:
+    """The ordinary answer would change something: the other one must not, and is taken back where it does."""
+    answers = {"kind": lambda ask, tx: hundred(tx)}
+    h = Harness(replace(toy(), asks={AskTotal: change_and_answer}, meanwhile={AskTotal: lambda ask, tx: answers["kind"](ask, tx)}))
+    assert h.ask(AskTotal(parcel="a")).total == 1
+    h.database.is_away = True
+    assert h.ask(AskTotal(parcel="a")).total == 100
+    answers["kind"] = change_and_answer
+    with pytest.raises(Refused):
+        h.ask(AskTotal(parcel="a"))
+    assert h.store.parcels["a"].total == 1
+
+
+def change_and_answer(ask: AskTotal, tx: Tx[ToyStore]) -> TotalV1:
+    old = tx.store.parcels.get(ask.parcel) or Parcel(ask.parcel, 0)
+    tx.store.parcels.put(replace(old, total=old.total + 1))
+    return TotalV1(total=old.total + 1)
+
+
+def hundred(tx: Tx[ToyStore]) -> TotalV1:
+    return TotalV1(total=100)

@@ -87,6 +87,26 @@ def test_a_request_that_cannot_be_taken_is_told_why(tenant: dict[str, Any], requ
     assert found.h.rows("jobs") == found.h.rows("requests") == []
 
 
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"gpu": "A100:9"}, "asked for 9 cards on one node; no node has more than 8 of such a kind; ranks may lie on several nodes"),
+        ({"gpu": "A100:4", "ranks": 3}, "2 of them would fit, even if nothing ran"),
+        ({"gpu": "A100:1", "cpu_milli": 999_000}, "asked for 999 CPUs; no node with such cards has more than"),
+        ({"gpu": "A100:1", "memory_mib": 9 * 1024 * 1024}, "asked for 9216 GiB of memory; no node with such cards has more than"),
+        ({"gpu": "A100:1", "node_labels": {"disk": "ssd"}}, "asked for a node with disk=ssd; no node with such cards carries that"),
+        ({"gpu": "100GB.."}, "asked for at least 100 GB; such cards have 80 GiB"),
+    ],
+)
+def test_who_asks_for_too_much_is_told_what_would_fit(request_: dict[str, Any], words: str) -> None:
+    """In the units that people ask in."""
+    found = yard()
+    found.h.clock.advance(10)
+    found.submit(**request_)
+    said = _rejected(found)
+    assert said.reason == "never-fits" and words in said.detail
+
+
 def test_what_fits_only_on_cards_above_the_quota_is_over_quota_for_ever() -> None:
     """One kind of card is within the quota and too small, the other large enough and above it: the job would wait for ever."""
     found = yard(quota_gpu_memory_mib=100_000)

@@ -131,6 +131,7 @@ def _up(given: argparse.Namespace) -> int:
     print(f"  api:    {stack.api_url}")
     print(f"  token:  the administrator's is in {stack.layout.admin_token}")
     print("  try:    gpuyard nodes      (finds this stack from this folder and below)")
+    print("  first:  gpuyard tenant create acme && export GPUYARD_TENANT=acme      (a tenant to ask for)")
     print("  stop:   gpuyard-local down")
     return _stay(stack) if given.foreground else 0
 

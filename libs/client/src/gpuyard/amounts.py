@@ -73,9 +73,23 @@ def show_duration(total: float) -> str:
     return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
 
 
+def show_ms(milliseconds: int) -> str:
+    """Milliseconds for tables: ``0.024s``, ``3.0s``, ``12m05s``. What is below 10 s is not worth nothing."""
+    seconds = milliseconds / 1000
+    return show_duration(seconds) if milliseconds >= 10_000 else f"{seconds:.1f}s" if milliseconds >= 1000 else f"{seconds:.3f}s"
+
+
 def show_memory(mib: int) -> str:
     """MiB for people: ``512 MiB``, ``80 GiB``."""
     return f"{mib} MiB" if mib < 1024 else f"{Decimal(mib) / 1024:.1f} GiB".replace(".0 ", " ")
+
+
+def show_asked(mib: int) -> str:
+    """MiB as they were probably written: ``80 GiB``, ``40 GB`` (38147 MiB is what '40GB' asks for), else ``46068 MiB``."""
+    gigabytes = mib * 2**20 // 10**9
+    if mib >= 1024 and mib % 1024 == 0:
+        return f"{mib // 1024} GiB"
+    return f"{gigabytes} GB" if gigabytes and memory_mib(f"{gigabytes}GB") == mib else f"{mib} MiB"
 
 
 def show_money(micros: int, currency: str = "") -> str:

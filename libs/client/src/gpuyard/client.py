@@ -71,7 +71,8 @@ class Client(Fleet, Money):
         """Ask for a job; `spec` takes the other fields of the api's job (`ranks`, `env`, `cpu_milli`, `memory_mib`, `max_seconds`, …).
 
         `gpu` is the shorthand (``"A100:2"``, ``"T4:0.25"``). Waits up to `wait_seconds` for the scheduler's answer. `key` makes
-        repeating safe: the same key and job again is the same job. Raises :class:`gpuyard.errors.Rejected`.
+        repeating safe: the same key and job again is the same job. With an operator's token `tenant` (or ``GPUYARD_TENANT``) says whose
+        job it is. Raises :class:`gpuyard.errors.Rejected`.
         """
         return self.submit_spec(
             {"name": name, "command": list(command), "gpu": gpu, **spec}, tenant=tenant, key=key, wait_seconds=wait_seconds
@@ -86,7 +87,7 @@ class Client(Fleet, Money):
             key=key or uuid4().hex,
             timeout_seconds=self.transport.timeout_seconds + seconds,
             wait=min(seconds, 60.0) or None,
-            tenant=tenant,
+            tenant=tenant or self.connection.tenant,
         )
         return build(Job, content)
 

@@ -19,12 +19,16 @@ LOCAL_FILE = Path(".gpuyard") / "client.json"
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """The api's address, the token, and where both were found. `services`: health addresses of a local stack's processes by name."""
+    """The api's address, the token, and where both were found.
+
+    `services`: health addresses of a local stack's processes by name. `tenant`: for whom an operator asks (``GPUYARD_TENANT``).
+    """
 
     url: str
     token: str = field(repr=False)
     found_in: str
     services: Mapping[str, str] = field(default_factory=dict[str, str])
+    tenant: str | None = None
 
 
 def find(
@@ -34,15 +38,16 @@ def find(
     given = os.environ if env is None else env
     url = url or given.get("GPUYARD_URL") or None
     token = token or _token_of(given)
+    tenant = given.get("GPUYARD_TENANT") or None
     if url is not None:
         kept = None if token is not None else _kept_for(url, start or _here(), given)
-        return Connection(
-            _clean(url), token or (kept.token if kept else ""), "the arguments and environment" if kept is None else kept.found_in
-        )
+        where = "the arguments and environment" if kept is None else kept.found_in
+        return Connection(_clean(url), token or (kept.token if kept else ""), where, tenant=tenant)
     for path in _files(start or _here(), given):
         if path.is_file():
             found = _read(path)
-            return Connection(found.url, token or found.token, found.found_in, found.services)
+            where = found.found_in + (", with another token" if token else "")
+            return Connection(found.url, token or found.token, where, found.services, tenant)
     raise NotConfigured(
         "no gpuyard api is known: GPUYARD_URL is not set, no .gpuyard/client.json lies here or above, and nobody has logged in",
         fix="start a local stack with `make up`, or log in with `gpuyard login URL`",

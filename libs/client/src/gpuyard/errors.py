@@ -111,6 +111,9 @@ _FIXES: Mapping[int, str] = {
 }
 
 
+_LISTS: Mapping[str, str] = {"node": "gpuyard nodes", "GPU": "gpuyard gpus", "tenant": "gpuyard tenant list", "job": "gpuyard ps -a"}
+"""The command that lists what there is of a thing, by what the api calls it."""
+
 _REJECTION_FIXES: Mapping[str, str] = {
     "never-fits": "ask for less, or for another kind of card; `gpuyard nodes` shows what there is",
     "over-quota-for-ever": "ask for less than the tenant's quota, or have it raised: `gpuyard tenant set`",
@@ -131,7 +134,8 @@ def of_response(status: int, body: Any) -> ApiError:
     ]
     message = str(told.get("detail") or told.get("title") or f"the api answered with status {status}")
     kind = Rejected if told.get("code") == "job-rejected" else _KINDS.get(status, ApiError)
-    fix = str(told.get("fix") or _FIXES.get(status, ""))
+    listed = _LISTS.get(str(told.get("title", "")).removeprefix("No such ")) if status == 404 else None
+    fix = str(told.get("fix") or _FIXES.get(status) or (f"`{listed}` lists those there are" if listed else ""))
     error = kind(status, str(told.get("code") or f"http-{status}"), message, fields=fields, fix=fix)
     if isinstance(error, Rejected):
         error.reason, error.job_id = str(told.get("reason", "")), str(told.get("job_id", ""))

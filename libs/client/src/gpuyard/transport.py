@@ -6,6 +6,7 @@ connection is told at once, since waiting rarely helps a person who has the wron
 """
 
 import json
+import re
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -162,7 +163,7 @@ def segment(name: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return str(error).strip() or type(error).__name__
+    return re.sub(r"^\[Errno \d+\] ", "", str(error).strip()) or type(error).__name__
 
 
 def _given(query: Mapping[str, Any]) -> dict[str, Any]:

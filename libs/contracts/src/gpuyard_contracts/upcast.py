@@ -5,9 +5,10 @@ reader of the old one is left, both are published; an upcaster is for old bodies
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuyard_contracts.envelope import Message
+if TYPE_CHECKING:
+    from gpuyard_contracts.envelope import Message
 
 Upcaster = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -15,7 +16,7 @@ UPCASTERS: dict[str, tuple[Upcaster, ...]] = {}
 """By type: what is done to a body, in order, before it is validated. Each must leave a body that is already lifted as it is."""
 
 
-def up(kind: type[Message], content: dict[str, Any], upcasters: Mapping[str, tuple[Upcaster, ...]] = UPCASTERS) -> dict[str, Any]:
+def up(kind: "type[Message]", content: dict[str, Any], upcasters: Mapping[str, tuple[Upcaster, ...]] = UPCASTERS) -> dict[str, Any]:
     """The body as today's class reads it."""
     for lift in upcasters.get(kind.TYPE, ()):
         content = lift(content)

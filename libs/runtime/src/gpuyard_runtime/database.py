@@ -1,7 +1,8 @@
 """Reaching PostgreSQL: connections in a service's schema, and what an error of it means."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 
 import asyncpg
 from asyncpg import exceptions as found
@@ -82,3 +83,16 @@ async def make_pool(dsn: str, schema: str, application: str, size: int) -> async
         command_timeout=COMMAND_SECONDS,
         server_settings=dict(session_settings(schema, application)),
     )
+
+
+@contextmanager
+def bounded(conn: asyncpg.Connection, seconds: float) -> Generator[None]:
+    """Give a connection up whose answer takes longer: what waits for it then fails as if the server had gone.
+
+    asyncpg's own timeouts ask the server to cancel first, and wait for that: a server that hangs hangs them too.
+    """
+    giving_up = asyncio.get_running_loop().call_later(seconds, conn.terminate)
+    try:
+        yield
+    finally:
+        giving_up.cancel()

@@ -10,6 +10,7 @@ This code never sleeps and knows neither NATS nor PostgreSQL: the loop (:mod:`gp
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
 from gpuyard_contracts.envelope import Envelope
@@ -19,7 +20,7 @@ from gpuyard_runtime.faults import Fatal, Fenced, Poison, RetryLater, Unavailabl
 from gpuyard_runtime.service import Origin, Service, Tx
 from gpuyard_runtime.store import Store
 from gpuyard_runtime.units import Outlet, Units
-from gpuyard_runtime.work import Work
+from gpuyard_runtime.work import Asked, Work
 
 S = TypeVar("S", bound=Store)
 
@@ -119,11 +120,37 @@ class Dispatcher(Generic[S]):
         rest.error = error
         remaining = [*part, *(item for later in reversed(parts) for item in later)]
         parts.clear()
-        for item in remaining:
-            if item.lane:
-                rest.items.append(item)
-            else:
+        rest.items.extend(item for item in remaining if item.lane)
+        self.without_database([item for item in remaining if not item.lane], error)
+
+    def without_database(self, items: Sequence[Work], error: BaseException) -> None:
+        """Do what changes and says nothing (a heartbeat that all is as it was); tell the others that it cannot be done now."""
+        for item in items:
+            opened: list[Tx[S]] = []
+            if not any(self._units.idle(partial(self._apply_alone, apply, item.origin, opened)) for apply in self._ways(item)):
                 item.give_up(error)
+                continue
+            item.settle()
+            for effect in opened[-1].effects:
+                self._spawn(effect)
+
+    def _ways(self, item: Work) -> list[Callable[[Tx[S]], None]]:
+        """How to do it: as always; else, for an ask, as the service answers it meanwhile."""
+        ways: list[Callable[[Tx[S]], None]] = [item.apply]
+        if isinstance(item, Asked):
+            meanwhile = self._service.meanwhile.get(type(item.ask))
+            if meanwhile is not None:
+                ways.append(partial(item.apply_as, meanwhile))
+        return ways
+
+    def _apply_alone(
+        self, apply: Callable[[Tx[S]], None], origin: Origin, opened: list[Tx[S]], fresh: Collection[str]
+    ) -> Sequence[Envelope[Any]]:
+        tx = Tx(self._units.store, self._clock.now(), self._service.name, self._new_id())
+        opened.append(tx)
+        tx.turn_to(origin)
+        apply(tx)
+        return tx.said
 
     async def _failed(self, part: list[Work], parts: list[list[Work]], error: Exception, rest: Rest) -> None:
         """Take a failed unit apart, or decide about the one item in it."""

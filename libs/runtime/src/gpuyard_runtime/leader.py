@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import asyncpg
 
-from gpuyard_runtime.database import AWAY, meaning, open_connection
+from gpuyard_runtime.database import AWAY, COMMAND_SECONDS, bounded, meaning, open_connection
 from gpuyard_runtime.faults import EXIT_BUG, EXIT_FENCED, Fatal, Unavailable
 from gpuyard_runtime.logs import log_of
 
@@ -78,7 +78,8 @@ class Leadership:
             await asyncio.sleep(CHECK_SECONDS)
             assert self._conn is not None
             try:
-                await self._conn.fetchval("select 1")
+                with bounded(self._conn, COMMAND_SECONDS):
+                    await self._conn.fetchval("select 1")
                 continue
             except Exception as error:
                 if not isinstance(meaning(error), Unavailable):

@@ -2,11 +2,14 @@
 
 Each durable and each reader is a lane. A lane that must wait is paused and keeps its order, the others go on. Deliveries that are held
 longer than a third of their acknowledgement time are touched, so that the bus does not deliver them again meanwhile.
+
+While the database is away, everything waits that would change something; asks that change nothing are still answered, so that whoever
+only wants to say "all is as it was" is heard. The database is probed with growing pauses.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -48,7 +51,9 @@ class Loop(Generic[S]):
         new_id: Callable[[], str],
         *,
         unit_size: int,
+        probe: Callable[[], Awaitable[None]],
     ) -> None:
+        self._probe = probe
         self._service = service
         self._dispatcher = dispatcher
         self._health = health
@@ -62,6 +67,8 @@ class Loop(Generic[S]):
         self._woken = asyncio.Event()
         self._is_stopping = False
         self._away_tries = 0
+        self._away_until = 0.0
+        self._away_error: BaseException | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._duties: deque[Callable[[], Any]] = deque()
 
@@ -130,11 +137,18 @@ class Loop(Generic[S]):
         """Work until stopped."""
         while True:
             self._woken.clear()
+            if self._away_error is not None and not self._is_pausing():
+                await self._try_again()
+                continue
             items = self._gather()
-            if items:
+            if items and self._away_error is not None:
+                self._forget_beats(items)
+                self._dispatcher.without_database(items, self._away_error)
+                await asyncio.sleep(0)
+            elif items:
                 await self._unit(items)
                 await asyncio.sleep(0)  # a unit that needs no database must not starve the connection
-            elif self._duties:
+            elif self._duties and self._away_error is None:
                 await self._duty(self._duties.popleft())
             elif self._is_stopping:
                 return
@@ -146,7 +160,7 @@ class Loop(Generic[S]):
         items: list[Work] = []
         while self._front and len(items) < self._unit_size:
             items.append(self._front.popleft())
-        if self._is_stopping:
+        if self._is_stopping or self._away_error is not None:
             return items
         now = asyncio.get_running_loop().time()
         if len(self._lanes) > 1:
@@ -173,7 +187,7 @@ class Loop(Generic[S]):
 
     async def _unit(self, items: list[Work]) -> None:
         self._current = items
-        self._beats.difference_update(item.name.removeprefix("tick.") for item in items if isinstance(item, Beat))
+        self._forget_beats(items)
         began = asyncio.get_running_loop().time()
         rest = await self._dispatcher.process(items)
         self._current = []
@@ -183,7 +197,10 @@ class Loop(Generic[S]):
         if rest.error is None:
             self._well()
         else:
-            await self._away(rest.error)
+            self._away(rest.error)
+
+    def _forget_beats(self, items: list[Work]) -> None:
+        self._beats.difference_update(item.name.removeprefix("tick.") for item in items if isinstance(item, Beat))
 
     def _is_anything_paused(self) -> bool:
         return any(lane.paused_until for lane in self._lanes)
@@ -207,17 +224,32 @@ class Loop(Generic[S]):
             self._away_tries = 0
             self._health.tell("database", None)
 
-    async def _away(self, error: BaseException) -> None:
+    def _is_pausing(self) -> bool:
+        return asyncio.get_running_loop().time() < self._away_until
+
+    def _away(self, error: BaseException) -> None:
+        """Nothing that needs the database is tried until the pause is over."""
         self._away_tries += 1
+        self._away_error = error
+        pause = min(pause_after(self._away_tries), LONGEST_AWAY_PAUSE_SECONDS)
+        self._away_until = asyncio.get_running_loop().time() + pause
+        asyncio.get_running_loop().call_later(pause, self._woken.set)
         self._health.tell("database", str(error))
-        await asyncio.sleep(min(pause_after(self._away_tries), LONGEST_AWAY_PAUSE_SECONDS))
+
+    async def _try_again(self) -> None:
+        """See whether the database is back; only what then succeeds says that all is well."""
+        try:
+            await self._probe()
+            self._away_error = None
+        except Unavailable as error:
+            self._away(error)
 
     async def _duty(self, duty: Callable[[], Any]) -> None:
         try:
             await duty()
             self._well()
         except Unavailable as error:
-            await self._away(error)
+            self._away(error)
 
 
 def _touch(item: Delivery | Work) -> None:

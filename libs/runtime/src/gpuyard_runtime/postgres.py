@@ -14,13 +14,18 @@ import asyncpg
 from gpuyard_contracts.envelope import Envelope
 
 from gpuyard_runtime.clock import Clock
-from gpuyard_runtime.database import is_undone, meaning, open_connection
+from gpuyard_runtime.database import bounded, is_undone, meaning, open_connection
 from gpuyard_runtime.faults import Fatal, Fenced, Unavailable
 from gpuyard_runtime.frames import Outgoing, outgoing, pack, unpack
 from gpuyard_runtime.store import Statement, Store
-from gpuyard_runtime.units import Committed, Work
+from gpuyard_runtime.units import Committed, Work, is_idle
 
 S = TypeVar("S", bound=Store)
+
+UNIT_SECONDS = 8.0
+"""After this long a statement counts as lost: well below the leases that services give, which a database that hangs must not use up."""
+PROBE_SECONDS = 3.0
+LOAD_SECONDS = 60.0
 
 CLAIM = """
 with fence as (select epoch from runtime_leader where service = $1 for share),
@@ -92,6 +97,7 @@ class PostgresUnits(Generic[S]):
         self._conn: asyncpg.Connection | None = None
         self._store = make()
         self._is_stale = True
+        self._is_loaded = False
 
     @property
     def store(self) -> S:
@@ -103,9 +109,10 @@ class PostgresUnits(Generic[S]):
         conn = await self._connected()
         try:
             store = self._make()
-            async with conn.transaction(isolation="repeatable_read", readonly=True):
-                await store.load(conn)
-                left = await conn.fetch(LEFT)
+            with bounded(conn, LOAD_SECONDS):
+                async with conn.transaction(isolation="repeatable_read", readonly=True):
+                    await store.load(conn)
+                    left = await conn.fetch(LEFT)
         except Exception as error:
             self._forget(conn)
             raise meaning(error) from error
@@ -113,9 +120,29 @@ class PostgresUnits(Generic[S]):
         store.loaded()
         self._store = store
         self._is_stale = False
+        self._is_loaded = True
         for row in left:
             if not self._relay.holds(row["id"]):
                 self._relay.take_row(row["id"], unpack(row["content"]))
+
+    def idle(self, work: Work) -> bool:
+        """One unit while the database is away. The store may lack a unit that may have been committed: nothing was said of that yet."""
+        return self._is_loaded and is_idle(self._store, work)
+
+    async def probe(self) -> None:
+        """Whether the database answers; reads the store anew where that is due. Raises Unavailable, Fatal."""
+        if self._is_stale:
+            await self.open()
+            return
+        conn: asyncpg.Connection | None = None
+        try:
+            conn = await self._connected()
+            with bounded(conn, PROBE_SECONDS):
+                await conn.execute("select 1")
+        except Exception as error:
+            if conn is not None:
+                self._forget(conn)
+            raise meaning(error) from error
 
     async def run(self, keys: Sequence[str], work: Work) -> Committed:
         """One unit; see :class:`gpuyard_runtime.units.Units`."""
@@ -142,7 +169,8 @@ class PostgresUnits(Generic[S]):
             sql, args = self._joined(statements, keys, encoded, done)
             conn = await self._connected()
             is_sent = True
-            outbox_id = await conn.fetchval(sql, *args)
+            with bounded(conn, UNIT_SECONDS):
+                outbox_id = await conn.fetchval(sql, *args)
         except BaseException as error:
             self._undo(store, done)
             if is_sent and not is_undone(error):
@@ -176,13 +204,15 @@ class PostgresUnits(Generic[S]):
         conn: asyncpg.Connection | None = None
         is_committing = False
         try:
-            conn = await self._begun()
-            said = work(await self._claim(conn, keys))
-            await store.flush(conn)
-            done = self._relay.take_done()
-            outbox_id, encoded = await self._close(conn, said, done)
-            is_committing = True
-            await _commit(conn)
+            conn = await self._connected()
+            with bounded(conn, UNIT_SECONDS):
+                await conn.execute("begin")
+                said = work(await self._claim(conn, keys))
+                await store.flush(conn)
+                done = self._relay.take_done()
+                outbox_id, encoded = await self._close(conn, said, done)
+                is_committing = True
+                await _commit(conn)
         except BaseException as error:
             self._undo(store, done)
             understood = meaning(error)
@@ -224,11 +254,6 @@ class PostgresUnits(Generic[S]):
         kept = await conn.fetchval(CLOSE, done, [pack(encoded)] if encoded else [])
         return int(kept or 0), encoded
 
-    async def _begun(self) -> asyncpg.Connection:
-        conn = await self._connected()
-        await conn.execute("begin")
-        return conn
-
     async def _roll_back(self, conn: asyncpg.Connection) -> None:
         """End the open transaction; a connection that cannot do so is given up, and the server then undoes what it did."""
         try:
@@ -254,7 +279,9 @@ class PostgresUnits(Generic[S]):
         if not done:
             return
         try:
-            await (await self._connected()).execute(SWEEP, done)
+            conn = await self._connected()
+            with bounded(conn, UNIT_SECONDS):
+                await conn.execute(SWEEP, done)
         except Exception as error:
             self._relay.put_back_done(done)
             raise meaning(error) from error
@@ -262,7 +289,9 @@ class PostgresUnits(Generic[S]):
     async def prune(self, before: datetime) -> int:
         """Forget inbox keys from before this instant, 10,000 at most; returns how many. Raises Unavailable, Fatal."""
         try:
-            return int((await (await self._connected()).execute(PRUNE, before)).split()[-1])
+            conn = await self._connected()
+            with bounded(conn, UNIT_SECONDS):
+                return int((await conn.execute(PRUNE, before)).split()[-1])
         except Exception as error:
             raise meaning(error) from error
 

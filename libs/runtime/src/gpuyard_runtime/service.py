@@ -192,6 +192,8 @@ class Service(Generic[S]):
     - `hears`: by payload class; an own reader for each process without inbox. Streams that keep the last per subject are read from the
       beginning (the service is ready only when it has caught up), others from now on. Handle them so that repeating does nothing.
     - `asks`: request/reply on core NATS, answered after the commit. `reject` or an error refuses this one only.
+    - `meanwhile`: how an ask is answered while the database is away, where the ordinary answer would change something: it must change and
+      say nothing. Without one, or where it rejects, the asker hears that it cannot be done now.
     - `inquiries`: request/reply without a unit: read the store or the database, change nothing.
     - `after_unit`: at the end of every unit, before it is written: decisions over the whole state. It must depend on the state alone: if it
       fails the unit commits without it, /readyz says so, and it runs again with the next one.
@@ -209,6 +211,7 @@ class Service(Generic[S]):
     handlers: Mapping[type[Payload], Handler[S]] = field(default_factory=dict[type[Payload], Handler[S]])
     hears: Mapping[type[Payload], Handler[S]] = field(default_factory=dict[type[Payload], Handler[S]])
     asks: Mapping[type[Ask], Answerer[S]] = field(default_factory=dict[type[Ask], Answerer[S]])
+    meanwhile: Mapping[type[Ask], Answerer[S]] = field(default_factory=dict[type[Ask], Answerer[S]])
     inquiries: Mapping[type[Ask], Inquirer[S]] = field(default_factory=dict[type[Ask], Inquirer[S]])
     ticks: tuple[Tick[S], ...] = ()
     on_malformed: Callable[[Unreadable, Tx[S]], None] | None = None

@@ -45,6 +45,10 @@ class Units(Protocol[S]):
         """
         ...
 
+    def idle(self, work: Work) -> bool:
+        """One unit while the database is away. False, with all of it undone, where it changes or says something, or fails."""
+        ...
+
 
 class Outlet(Protocol):
     """Takes committed units to the bus, in order."""
@@ -56,3 +60,13 @@ class Outlet(Protocol):
     async def room(self) -> None:
         """Wait until not too many units wait to be published."""
         ...
+
+
+def is_idle(store: Store, work: Work) -> bool:
+    """Call `work` on the store, and undo it: whether it changed nothing and said nothing. What it raises counts as a no."""
+    try:
+        return not work(()) and not store.is_changed
+    except Exception:  # the unit fails as it would with the database: whoever waits is told that it cannot be done now
+        return False
+    finally:
+        store.undo()

@@ -198,7 +198,11 @@ class Asked:
 
     def apply(self, tx: Tx[Any]) -> None:
         """Work the answer out."""
-        self.answer = self.answerer(self.ask, tx)
+        self.apply_as(self.answerer, tx)
+
+    def apply_as(self, answerer: Callable[[Any, Tx[Any]], Shape], tx: Tx[Any]) -> None:
+        """Work the answer out in another way."""
+        self.answer = answerer(self.ask, tx)
 
     def settle(self) -> None:
         """Send the answer."""

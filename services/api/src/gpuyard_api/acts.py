@@ -130,7 +130,8 @@ def create_tenant(who: Principal, wanted: dict[str, Any]) -> Callable[[Tx[ApiSto
         if all(getattr(known, field) == value for field, value in wanted.items()):
             return known
         note(tx, who.actor, name, "tenant.create", name, "tenant-exists")
-        detail = f"Tenant {name!r} is there already, with other settings (version {known.version}); change it with PATCH."
+        detail = f"Tenant {name!r} is there already, with other settings (version {known.version})."
+        detail += " Change it with `gpuyard tenant set` or PATCH."
         return problems.conflict("tenant-exists", "The tenant exists", detail, version=known.version)
 
     return act

@@ -148,7 +148,16 @@ def _log_lines(deliveries: Sequence[Delivery]) -> list[LogLinesV1]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn without a hand on signals: the runtime has them, and says when to stop."""
+    """uvicorn without a hand on signals: the runtime has them, and says when to stop. `on_listening` is called once requests are taken."""
+
+    def __init__(self, config: uvicorn.Config, on_listening: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_listening = on_listening
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
+        await super().startup(sockets)
+        self._on_listening()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -175,6 +184,7 @@ class Api:
         """Serve HTTP beside the running service, until cancelled; then streams end and open requests are finished."""
         settings = running.settings
         assert isinstance(settings, ApiSettings)
+        running.health.tell("http", "not listening yet")
         await _let_first_operator_in(running, settings)
         self._reads = SqlReads(running.db)
         yard = Yard(RunningEngine(running), self._reads, self.hub)
@@ -188,11 +198,13 @@ class Api:
                 access_log=False,
                 lifespan="off",
                 ws="none",
+                proxy_headers=False,
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=STOP_SECONDS,
                 backlog=BACKLOG,
-            )
+            ),
+            lambda: running.health.tell("http", None),
         )
         serving = asyncio.ensure_future(server.serve([listening]))
         try:

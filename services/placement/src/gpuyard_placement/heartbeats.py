@@ -39,7 +39,23 @@ def on_heartbeat(ask: HeartbeatV1, tx: Tx[PlacementStore]) -> HeartbeatReplyV1:
             store.marks.put(mark)
         _welcome(tx, enrol.enrol(presence, known), known, before)
         _reconcile(tx, ask, before)
-    return HeartbeatReplyV1(is_accepted=True, lease_ms=store.policy.lease // timedelta(milliseconds=1), at=tx.now)
+    return _accepted(tx)
+
+
+def on_heartbeat_meanwhile(ask: HeartbeatV1, tx: Tx[PlacementStore]) -> HeartbeatReplyV1:
+    """Renew the lease of a node that is known, from the agent that is known, while nothing can be written; what it runs is judged later.
+
+    A database that is away must not stop the work of the fleet. Twice and late: renewing is renewing.
+    """
+    known, mark = tx.store.node(ask.node_id), tx.store.marks.get(ask.node_id)
+    if known is None or mark is None or known.status == "lost" or ask.boot_id != known.boot_id or ask.agent_id != mark.agent_id:
+        tx.reject("not-now", "the database is away; only the leases of nodes that are known are renewed meanwhile")
+    tx.store.heard_at[ask.node_id] = tx.now
+    return _accepted(tx)
+
+
+def _accepted(tx: Tx[PlacementStore]) -> HeartbeatReplyV1:
+    return HeartbeatReplyV1(is_accepted=True, lease_ms=tx.store.policy.lease // timedelta(milliseconds=1), at=tx.now)
 
 
 def _welcome(tx: Tx[PlacementStore], found: enrol.Enrolled, known: Node | None, before: Heard | None) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from gpuyard.jobfile import Job as FileJob
     from gpuyard.results import Job
 
+NO_TENANT = "this is an operator's token, and it is not said whose job it is"
+NAME_TENANT = "add --tenant NAME, or set GPUYARD_TENANT; `gpuyard tenant list` lists tenants, `gpuyard tenant create NAME` makes one"
+
 STARTING_SECONDS = 2.0
 """How long `apply` alone looks whether the job starts at once, to say what became of it."""
 
@@ -114,7 +117,7 @@ def submit(yard: "Client", job: "FileJob", tenant: str | None, key: str | None) 
         if not error.fields:
             raise
         if any(part.field == "tenant" for part in error.fields):
-            raise errors.BadJobFile([errors.FileProblem(job.file, 0, "", "whose jobs are these?", "say it with --tenant NAME")]) from None
+            raise errors.ApiError(422, "no-tenant", NO_TENANT, fix=NAME_TENANT) from None
         raise errors.BadJobFile(jobfile.locate(job, error.fields)) from None
 
 

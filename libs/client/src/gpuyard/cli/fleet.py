@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuyard import amounts
+from gpuyard import amounts, errors
 from gpuyard.cli import output
 from gpuyard.cli.session import AsJson, client, command
 
@@ -66,6 +66,8 @@ def gpus(
     """List cards: how they are, who has them, what they do."""
     with client() as yard:
         found = [gpu for gpu in yard.gpus() if node in (None, gpu.node_id)]
+        if node is not None and not found and node not in {one.node_id for one in yard.nodes()}:
+            raise errors.NotFound(404, "not-found", f"there is no node {node!r}", fix="`gpuyard nodes` lists them")
     if as_json:
         output.print_items(gpu.raw for gpu in found)
         return
@@ -104,11 +106,11 @@ def incidents(
     if as_json:
         output.print_items(found)
         return
-    rows = [
-        (str(row["incident_id"]), str(row["kind"]), str(row["node_id"]), "open" if row["is_open"] else "over", str(row["evidence"]))
-        for row in found
-    ]
-    output.table(("INCIDENT", "KIND", "NODE", "IS", "EVIDENCE"), rows, whole=("INCIDENT", "KIND"), empty="no faults")
+    for row in found:
+        output.say(f"{row['incident_id']}  {row['kind']} on {row['node_id']}: {'open' if row['is_open'] else 'over'}")
+        output.say(f"  {row['evidence']}")
+    if not found:
+        output.say("no faults")
 
 
 def queue(as_json: AsJson = False) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli import output
-from gpuyard.cli.session import FAILED, AsJson, client, command
+from gpuyard.cli.session import FAILED, AsJson, client, command, whole
 
 if TYPE_CHECKING:
     from gpuyard.results import Event, Job
@@ -31,7 +31,7 @@ def ps(
     everything: Annotated[bool, typer.Option("--all", "-a", help="Ended jobs too.")] = False,
     state: Annotated[str | None, typer.Option("--state", "-s", help="Only these states, divided by commas.")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant's.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", parser=whole(1, 100_000), metavar="N", help="How many at most.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, the youngest first: those that are not over, unless asked otherwise."""
@@ -56,7 +56,7 @@ def ps(
 
 def _row(job: "Job", *, several: bool) -> list[str]:
     state = f"{job.state}?" if job.is_unknown and not job.is_ended else job.state
-    where = ", ".join(job.nodes) if job.state in ("running", "starting", "placing", "stopping") else job.reason
+    where = ", ".join(job.nodes) if job.state in ("running", "starting", "placing", "stopping") else job.reason.removeprefix("cancelled-")
     asked = output.ask_of(job.gpu, job.ranks)
     return [job.job_id, *([job.tenant] if several else []), job.name, state, asked, output.age(job.submitted_at), where]
 
@@ -64,8 +64,8 @@ def _row(job: "Job", *, several: bool) -> list[str]:
 def logs(
     ref: Ref,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job ends.")] = False,
-    rank: Annotated[int | None, typer.Option("--rank", "-r", min=0, help="Only this rank's.")] = None,
-    tail: Annotated[int | None, typer.Option("--tail", "-n", min=0, help="Only so many lines from before.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", "-r", parser=whole(0), metavar="N", help="Only this rank's.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", parser=whole(0), metavar="N", help="Only so many lines from before.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a job writes."""
@@ -129,7 +129,9 @@ def explain(ref: Ref, as_json: AsJson = False) -> None:
 def events(
     ref: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this job's events.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as more come.")] = False,
-    after: Annotated[int | None, typer.Option("--after", min=0, help="Only those behind this number.")] = None,
+    after: Annotated[
+        int | None, typer.Option("--after", parser=whole(0, 10**18), metavar="N", help="Only those behind this number.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what happened, event by event."""
@@ -150,6 +152,8 @@ def events(
 def _event_line(event: "Event", *, with_job: bool) -> str:
     data = event.data
     said = [str(data[name]) for name in ("state", "node_id", "reason", "cause", "detail") if data.get(name)]
+    if event.name.startswith("workload.") and data.get("rank") is not None:
+        said.insert(0, f"rank {data['rank']}")
     job = f" {event.job_id}" if with_job and event.job_id else ""
     return f"{event.seq:>6}  {output.clock(event.at)}  {event.name}{job}" + (f"  {': '.join(said)}" if said else "")
 
@@ -171,8 +175,8 @@ def cost(
         (
             row.allocation_id,
             "+".join(row.models),
-            amounts.show_duration(row.held_ms // 1000),
-            f"{row.gpu_ms // 1000} s",
+            amounts.show_ms(row.held_ms),
+            amounts.show_ms(row.gpu_ms),
             amounts.show_money(row.amount_micros) + ("" if row.is_final else " so far"),
         )
         for row in found.rows
@@ -181,6 +185,8 @@ def cost(
     if found.next_cursor is not None:
         output.note("(only the first 1000 are listed)")
     output.say(f"in total {amounts.show_money(found.total_micros, found.currency)}")
+    if not all(row.is_final for row in found.rows):
+        output.note("(what still runs is booked about once a minute, and at its end)")
 
 
 def trace(ref: Ref, as_json: AsJson = False) -> None:

@@ -7,7 +7,7 @@ import typer
 
 from gpuyard import amounts
 from gpuyard.cli import output
-from gpuyard.cli.session import FAILED, AsJson, client, command
+from gpuyard.cli.session import FAILED, AsJson, client, command, whole
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +39,7 @@ def verify(as_json: AsJson = False) -> None:
 def entries(
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant's.")] = None,
     job: Annotated[str | None, typer.Option("--job", help="Only this job's: id, name, or the beginning of either.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many at most.")] = 100,
+    limit: Annotated[int, typer.Option("--limit", "-n", parser=whole(1), metavar="N", help="How many at most.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List the ledger's entries in the order in which they were booked."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
-from gpuyard.amounts import show_duration
+from gpuyard.amounts import show_asked, show_duration
 
 _GREEN, _YELLOW, _RED, _MAGENTA, _BOLD, _DIM = "32", "33", "31", "35", "1", "2"
 
@@ -137,11 +137,15 @@ def clock(at: datetime) -> str:
     return at.astimezone().strftime("%H:%M:%S.%f")[:-3]
 
 
+def _short(mib: int) -> str:
+    return show_asked(mib).replace(" ", "")
+
+
 def ask_of(gpu: Mapping[str, Any], ranks: int = 1) -> str:
     """What was asked for, in the shorthand: ``A100:2``, ``T4:0.25``, ``4 x A100:1``."""
     models = "|".join(str(model) for model in gpu.get("models") or ())
     memory = gpu.get("memory_mib")
-    kind = f"mig-{gpu['mig_profile']}" if gpu.get("mig_profile") else models or (f"{memory}MiB.." if memory else "any")
+    kind = f"mig-{gpu['mig_profile']}" if gpu.get("mig_profile") else models or (f"{_short(memory)}.." if memory else "any")
     milli, share = int(gpu.get("milli") or 1000), gpu.get("share_memory_mib")
-    amount = f"{milli / 1000:g}" if milli < 1000 else f"{share}MiB" if share else str(gpu.get("count") or 1)
+    amount = f"{milli / 1000:g}" if milli < 1000 else _short(share) if share else str(gpu.get("count") or 1)
     return f"{ranks} x {kind}:{amount}" if ranks > 1 else f"{kind}:{amount}"

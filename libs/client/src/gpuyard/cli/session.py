@@ -72,6 +72,20 @@ def command(app: typer.Typer, name: str | None = None, **settings: Any) -> Calla
     return register
 
 
+def whole(at_least: int, at_most: int = 10**9) -> Callable[[str], int]:
+    """A reader of an option's whole number within its bounds, whose refusal is a sentence for people."""
+
+    def read(text: str) -> int:
+        from gpuyard.amounts import whole as of
+
+        try:
+            return of(str(text), at_least=at_least, at_most=at_most)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return read
+
+
 def tell(error: errors.GpuyardError, *, as_json: bool = False) -> None:
     """Say what went wrong and what to do, on standard error."""
     if as_json:

@@ -8,20 +8,22 @@ import typer
 
 from gpuyard import amounts, errors
 from gpuyard.cli import output
-from gpuyard.cli.session import AsJson, client, command
+from gpuyard.cli.session import AsJson, client, command, whole
 
 if TYPE_CHECKING:
     from gpuyard.results import Tenant
 
 Name = Annotated[str, typer.Argument(metavar="TENANT", help="The tenant's id, such as 'acme'.")]
 Sla = Annotated[str | None, typer.Option("--sla", help="gold, silver or bronze.")]
-Weight = Annotated[int | None, typer.Option("--weight", min=0, help="Share of the fleet against the others' weights.")]
+Weight = Annotated[
+    int | None, typer.Option("--weight", parser=whole(0), metavar="N", help="Share of the fleet against the others' weights.")
+]
 Gpus = Annotated[str | None, typer.Option("--quota-gpus", help="How many cards at once, such as 8 or 0.5; 'none' is no limit.")]
 Memory = Annotated[
     str | None, typer.Option("--quota-gpu-memory", help="How much of cards' memory at once, such as 160GiB; 'none' is no limit.")
 ]
-Waiting = Annotated[int | None, typer.Option("--max-waiting", min=0, help="How many jobs may wait.")]
-Rate = Annotated[int | None, typer.Option("--max-requests", min=0, help="How many requests a minute.")]
+Waiting = Annotated[int | None, typer.Option("--max-waiting", parser=whole(0), metavar="N", help="How many jobs may wait.")]
+Rate = Annotated[int | None, typer.Option("--max-requests", parser=whole(0), metavar="N", help="How many requests a minute.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -117,7 +119,7 @@ def list_(as_json: AsJson = False) -> None:
             tenant.sla,
             str(tenant.weight),
             "no limit" if tenant.quota_gpu_milli is None else amounts.show_gpus(tenant.quota_gpu_milli),
-            "no limit" if tenant.quota_gpu_memory_mib is None else amounts.show_memory(tenant.quota_gpu_memory_mib),
+            "no limit" if tenant.quota_gpu_memory_mib is None else amounts.show_asked(tenant.quota_gpu_memory_mib),
             "suspended" if tenant.is_suspended else "",
         )
         for tenant in found
@@ -176,6 +178,9 @@ def _show(tenant: "Tenant", *, as_json: bool) -> None:
     if as_json:
         output.print_json(tenant.raw)
         return
-    cards = "no limit of cards" if tenant.quota_gpu_milli is None else f"at most {amounts.show_gpus(tenant.quota_gpu_milli)} cards at once"
+    milli, mib = tenant.quota_gpu_milli, tenant.quota_gpu_memory_mib
+    limits = [f"{amounts.show_gpus(milli)} card{'s' if milli > 1000 else ''}"] if milli is not None else []
+    limits += [f"{amounts.show_asked(mib)} of card memory"] if mib is not None else []
+    quota = f"at most {' and '.join(limits)} at once" if limits else "no limit of cards"
     state = ", suspended" if tenant.is_suspended else ""
-    output.say(f"{tenant.tenant}: {tenant.sla}, weight {tenant.weight}, {cards}{state} (version {tenant.version})")
+    output.say(f"{tenant.tenant}: {tenant.sla}, weight {tenant.weight}, {quota}{state} (version {tenant.version})")

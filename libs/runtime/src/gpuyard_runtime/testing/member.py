@@ -146,7 +146,9 @@ class Member:
         if self.asked:
             found.append((f"{self.name} answers", self.do_asked))
         found += [
-            (f"{self.name} ticks {tick.name}", partial(self._beat, tick)) for tick in self.service.ticks if self._due[tick.name] <= now
+            (f"{self.name} ticks {tick.name}", partial(self._beat, tick))
+            for tick in self.service.ticks
+            if self._due[tick.name] <= now and tick.when(self.store)
         ]
         return found
 

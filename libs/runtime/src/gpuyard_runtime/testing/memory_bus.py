@@ -7,7 +7,7 @@ asked for. Streams and durables come from the topology, as on the real bus.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from gpuyard_contracts.envelope import Ask, Envelope, Shape
@@ -64,7 +64,7 @@ class MemoryStream:
         found: list[Stored] = []
         for number in range(sequence + 1, self.last_sequence + 1):
             stored = self.messages.get(number)
-            if stored is not None and is_allowed(tuple(filters), stored.subject):
+            if stored is not None and _is_taken(tuple(filters), stored.subject):
                 found.append(stored)
                 if len(found) == limit:
                     break
@@ -256,6 +256,12 @@ class MemoryBus:
                 answer(read_ask(kind, subject, body), partial(_replied, kind, got))
                 return
         raise Unavailable(f"nobody answers {ask.TYPE}")
+
+
+@lru_cache(maxsize=16_384)
+def _is_taken(filters: tuple[str, ...], subject: str) -> bool:
+    """Whether a filter takes the subject; asked again at every step for what waits."""
+    return is_allowed(filters, subject)
 
 
 def _replied(kind: type[Ask], got: Callable[[Any], None], answer: Shape | Refused) -> None:

@@ -9,7 +9,7 @@ from gpuyard_contracts.envelope import Envelope
 from gpuyard_runtime.faults import Fenced, Unavailable
 from gpuyard_runtime.store import Store
 from gpuyard_runtime.table import Journal
-from gpuyard_runtime.units import Committed, Work
+from gpuyard_runtime.units import Committed, Work, is_idle
 
 S = TypeVar("S", bound=Store)
 
@@ -57,6 +57,10 @@ class MemoryUnits(Generic[S]):
     def store(self) -> S:
         """The store as the last committed unit left it."""
         return self._store
+
+    def idle(self, work: Work) -> bool:
+        """One unit that needs no database."""
+        return is_idle(self._store, work)
 
     async def run(self, keys: Sequence[str], work: Work) -> Committed:
         """One unit; see :class:`gpuyard_runtime.units.Units`."""

@@ -45,7 +45,7 @@ KnownFields = Callable[[tuple[Any, ...]], Collection[str]]
 def sentence(error: Mapping[str, Any], known: KnownFields) -> tuple[str, str, str]:
     """Field, message and fix of one error record."""
     place = tuple(part for part in error["loc"] if part not in ("body", "query", "path", "header"))
-    field = ".".join(str(part) for part in place if not str(part).startswith(("function-", "constrained-")))
+    field = ".".join(str(part) for part in place if part != "[key]" and not str(part).startswith(("function-", "constrained-")))
     kind = str(error["type"])
     if kind == "extra_forbidden":
         return field, "is not a known field", _known_name(place, known)
@@ -53,6 +53,8 @@ def sentence(error: Mapping[str, Any], known: KnownFields) -> tuple[str, str, st
         return field or "the body", "is missing", ""
     if kind == "literal_error":
         return field, *_one_of(error, place)
+    if kind in ("string_too_short", "too_short") and error.get("ctx", {}).get("min_length") == 1:
+        return field, "must not be empty", ""
     if kind in _LIMITS:
         return field, _LIMITS[kind].format_map(_Limits(error.get("ctx", {}))) + _but(error, place), ""
     if kind == "value_error":

@@ -12,6 +12,9 @@ from datetime import datetime, timedelta
 from gpuyard_api.domain.model import Event
 
 LAST = "ledger.posted"
+RAN = frozenset({"allocation.started", "job.running"})
+"""What is paid for: each attempt that ran has its last posting in the end."""
+ENDS = frozenset({"job.ended", "job.rejected"})
 
 
 @dataclass(frozen=True, slots=True)

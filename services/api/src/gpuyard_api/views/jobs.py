@@ -8,7 +8,7 @@ from gpuyard_contracts.types import Reason
 from pydantic import ConfigDict
 
 from gpuyard_api.domain.model import Event, Job, JobState
-from gpuyard_api.domain.trace import LAST, Trace
+from gpuyard_api.domain.trace import ENDS, LAST, RAN, Trace
 from gpuyard_api.views.shapes import AT, GPU, JOB, NODE, SPEC, TENANT, Answer, Body, example
 
 _JOB_EXAMPLE: dict[str, Any] = {
@@ -195,7 +195,7 @@ class StepView(Answer):
 
 
 class TraceView(Answer):
-    """A job's life as a waterfall. `is_complete`: its money is finally in the ledger."""
+    """A job's life as a waterfall. `is_complete`: it is over, and the money of all its attempts is finally in the ledger."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -223,10 +223,14 @@ class TraceView(Answer):
 def trace_view(job_id: str, trace: Trace) -> TraceView:
     """A trace of one job."""
     steps: list[StepView] = []
-    is_complete = False
+    ran: set[int | None] = set()
+    paid: set[str | None] = set()
     for step in trace.steps:
         data = json.loads(step.event.body)
-        is_complete = is_complete or (step.event.name == LAST and data.get("is_final") is True)
+        if step.event.name in RAN:
+            ran.add(data.get("attempt"))
+        if step.event.name == LAST and data.get("is_final") is True:
+            paid.add(data.get("allocation_id"))
         steps.append(
             StepView(
                 name=step.event.name,
@@ -241,6 +245,7 @@ def trace_view(job_id: str, trace: Trace) -> TraceView:
                 reason=data.get("reason") or data.get("cause"),
             )
         )
+    is_complete = len(paid) >= len(ran) and any(step.name in ENDS for step in steps)
     return TraceView(
         job_id=job_id, trace_id=trace.trace_id, started_at=trace.started_at, total_ms=trace.total_ms, is_complete=is_complete, steps=steps
     )

@@ -2,7 +2,7 @@
 
 from typing import Literal, NamedTuple
 
-from gpuyard_scheduler.domain import verdicts
+from gpuyard_scheduler.domain import verdicts, words
 from gpuyard_scheduler.domain.capacity import ever_fits, is_over_quota_for_ever
 from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.model import Ask, Tenant
@@ -52,7 +52,7 @@ def admit(ask: Ask, tenant: Tenant, waiting: int, rate: Rate, fleet: Fleet, *, i
 
 def _quota(tenant: Tenant) -> str:
     parts = [
-        f"{tenant.quota_milli} milli-GPU" if tenant.quota_milli is not None else "",
-        f"{tenant.quota_mib} MiB of GPU memory" if tenant.quota_mib is not None else "",
+        words.gpus(tenant.quota_milli) if tenant.quota_milli is not None else "",
+        f"{words.memory(tenant.quota_mib)} of GPU memory" if tenant.quota_mib is not None else "",
     ]
     return ", ".join(part for part in parts if part)

@@ -7,6 +7,7 @@ two together. The order is from what never changes to what changes all the time:
 from collections.abc import Callable
 from typing import NamedTuple
 
+from gpuyard_scheduler.domain import words
 from gpuyard_scheduler.domain.ask import portion
 from gpuyard_scheduler.domain.fleet import Fleet, why_not_pool
 from gpuyard_scheduler.domain.model import Ask
@@ -43,10 +44,10 @@ def memory(of: Question) -> str | None:
         return None
     ask, has = of.ask, of.bank.pool.kind.memory_mib
     if has < ask.memory_min_mib:
-        return f"a card has {has} MiB; asked for at least {ask.memory_min_mib}"
+        return f"a card has {words.memory(has)}; asked for at least {words.memory(ask.memory_min_mib)}"
     if ask.memory_max_mib is not None and has > ask.memory_max_mib:
-        return f"a card has {has} MiB; asked for at most {ask.memory_max_mib}"
-    return f"a card has {has} MiB; a share of {portion(ask, of.bank.pool.kind)[1]} MiB is asked for"
+        return f"a card has {words.memory(has)}; asked for at most {words.memory(ask.memory_max_mib)}"
+    return f"a card has {words.memory(has)}; a share of {words.memory(portion(ask, of.bank.pool.kind)[1])} is asked for"
 
 
 def sharing(of: Question) -> str | None:
@@ -78,9 +79,9 @@ def size(of: Question) -> str | None:
     if len(of.bank.cards) < ask.cards:
         return f"has {len(of.bank.cards)} such cards; {ask.cards} asked for"
     if node.cpu_milli < ask.cpu_milli:
-        return f"has {node.cpu_milli} milli-CPU in all; {ask.cpu_milli} asked for"
+        return f"has {words.cpus(node.cpu_milli)} in all; {words.cpus(ask.cpu_milli)} asked for"
     if node.memory_mib < ask.memory_mib:
-        return f"has {node.memory_mib} MiB of memory in all; {ask.memory_mib} asked for"
+        return f"has {words.memory(node.memory_mib)} of memory in all; {words.memory(ask.memory_mib)} asked for"
     return None
 
 
@@ -114,20 +115,20 @@ def gpus(of: Question) -> str | None:
     if len(free) >= ask.cards:
         return None
     shut = f", {len(cards) - len(usable)} cordoned, lost or avoided" if len(usable) < len(cards) else ""
-    what = f"{milli} milli and {mib} MiB free" if ask.is_share else "free"
+    what = f"with {words.gpus(milli)} and {words.memory(mib)} free" if ask.is_share else "free"
     return f"{len(free)} of {len(cards)} cards {what}{shut}; {ask.cards} asked for"
 
 
 def cpu(of: Question) -> str | None:
     """Enough CPU is free."""
     free = of.node.cpu_free
-    return None if free >= of.ask.cpu_milli else f"{free} milli-CPU free; {of.ask.cpu_milli} asked for"
+    return None if free >= of.ask.cpu_milli else f"{words.cpus(free)} free; {words.cpus(of.ask.cpu_milli)} asked for"
 
 
 def host_memory(of: Question) -> str | None:
     """Enough of the node's memory is free."""
     free = of.node.memory_free
-    return None if free >= of.ask.memory_mib else f"{free} MiB of memory free; {of.ask.memory_mib} asked for"
+    return None if free >= of.ask.memory_mib else f"{words.memory(free)} of memory free; {words.memory(of.ask.memory_mib)} asked for"
 
 
 CONSTRAINTS: tuple[tuple[str, Callable[[Question], str | None]], ...] = (

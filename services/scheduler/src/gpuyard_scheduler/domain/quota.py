@@ -6,6 +6,7 @@ Used is the sum over live jobs' plans: what is held, and what is on its way to b
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from gpuyard_scheduler.domain import words
 from gpuyard_scheduler.domain.ask import takes
 from gpuyard_scheduler.domain.model import Job, Tenant
 
@@ -54,15 +55,10 @@ def above_quota(tenant: Tenant, used: Used, milli: int, mib: int) -> str | None:
     if tenant.is_suspended:
         return "the tenant is suspended and may use nothing"
     if tenant.quota_milli is not None and used.milli + milli > tenant.quota_milli:
-        return f"needs {_gpus(milli)}, {_gpus(used.milli)} of the quota of {_gpus(tenant.quota_milli)} are in use"
+        return f"needs {words.gpus(milli)}; {words.gpus(used.milli)} of the quota of {words.gpus(tenant.quota_milli)} in use"
     if tenant.quota_mib is not None and used.mib + mib > tenant.quota_mib:
-        return f"needs {mib} MiB of GPU memory, {used.mib} of the quota of {tenant.quota_mib} MiB are in use"
+        return f"needs {words.memory(mib)} of GPU memory; {words.memory(used.mib)} of the quota of {words.memory(tenant.quota_mib)} in use"
     return None
-
-
-def _gpus(milli: int) -> str:
-    whole, part = divmod(milli, 1000)
-    return f"{whole} GPU" if not part else f"{whole}.{part:03d} GPU"
 
 
 def dominant_share(used: Used, total_milli: int, total_mib: int) -> tuple[int, int]:
