@@ -109,6 +109,8 @@ def test_unknown_or_hostile_subjects_are_malformed(subject) -> None:
         {"ce-id": "x" * 500, "ce-time": "yesterday", "traceparent": "nonsense"},
         {"ce-id": "a b", "ce-time": "2026-01-01T00:00:00"},
         {"ce-id": "ä", "ce-time": ""},
+        {"ce-time": "0001-01-01T00:00:00+14:00"},
+        {"ce-time": "9999-12-31T23:59:59-14:00"},
     ],
 )
 def test_bad_headers_are_replaced_not_believed(headers) -> None:
@@ -117,6 +119,14 @@ def test_bad_headers_are_replaced_not_believed(headers) -> None:
     assert found.id == read({"spec": SPEC}).id
     assert found.time == NOW
     assert found.traceparent is None
+
+
+@pytest.mark.parametrize("instant", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-01-01T00:00:00"])
+def test_an_instant_that_has_no_date_in_utc_is_refused(instant) -> None:
+    """No database could keep it: it must not come past the door."""
+    job_id = job_id_of("acme", "r")
+    with pytest.raises(Malformed, match="started_at"):
+        read({"attempt": 1, "started_at": instant}, f"gpuyard.evt.scheduler.job.running.v1.acme.{job_id}")
 
 
 def test_a_cancel_reason_with_nul_is_refused() -> None:

@@ -1,6 +1,6 @@
 """What goes wrong in the simulation, beside deliveries and crashes of services: agents die, machines lose power, networks are cut, cards get
 hot or fall off the bus, operators cordon and drain, databases and the bus are away for a while, everything stands still. Whatever began,
-ends; :meth:`Accidents.heal` ends all of it.
+ends; after :meth:`Accidents.calm` nothing new begins.
 """
 
 from collections.abc import Callable
@@ -18,6 +18,16 @@ from tests.simulation.machine import after
 HOT_C = 91
 FAULTS = Faults(crash=0.012, again=0.02, shuffle=0.08, lose_ack=0.02)
 
+THEMES: dict[str, tuple[str, ...]] = {
+    "agents": ("agent_dies", "agent_dies_inside"),
+    "network": ("network_is_cut", "most_networks_are_cut"),
+    "power": ("power_is_lost",),
+    "cards": ("card_gets_hot", "card_is_lost", "card_has_fatal_error"),
+    "operators": ("operator_cordons", "operator_drains"),
+    "outages": ("database_is_away", "bus_is_away", "everything_stands_still"),
+}
+WEIGHTS = {"most_networks_are_cut": 0.1, "card_has_fatal_error": 0.5, "bus_is_away": 0.5, "everything_stands_still": 0.5}
+
 Deed = Callable[[], str]
 
 
@@ -30,8 +40,10 @@ class Accidents:
     random: Random
     pending: list[tuple[datetime, Callable[[], None]]] = field(default_factory=list[tuple[datetime, Callable[[], None]]])
     cordons: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    is_calm: bool = False
     _holders: int = 0
     _victim: str = ""
+    _theme: str = ""
 
     def _node(self) -> Agent:
         """Whom it hits: mostly the same node in one history, so that the fleet as a whole stays in sight."""
@@ -42,23 +54,14 @@ class Accidents:
         return self.random.choice(self.agents)
 
     def act(self) -> str:
-        """Let one thing go wrong; returns what."""
-        deeds: list[tuple[float, Deed]] = [
-            (4.0, self.agent_dies),
-            (3.0, self.agent_dies_inside),
-            (4.5, self.network_is_cut),
-            (1.5, self.power_is_lost),
-            (2.0, self.card_gets_hot),
-            (1.5, self.card_is_lost),
-            (0.7, self.card_has_fatal_error),
-            (2.0, self.operator_cordons),
-            (1.5, self.operator_drains),
-            (1.0, self.database_is_away),
-            (0.5, self.bus_is_away),
-            (0.5, self.most_networks_are_cut),
-            (0.5, self.everything_stands_still),
-        ]
-        return self.random.choices([deed for _, deed in deeds], [weight for weight, _ in deeds])[0]()
+        """Let one thing go wrong; returns what. Each history has its theme, of which it has most."""
+        if not self._theme:
+            self._theme = self.random.choice([*THEMES, "network", "network"])
+        mostly = THEMES[self._theme]
+        names = [name for found in THEMES.values() for name in found]
+        weights = [WEIGHTS.get(name, 1.0) * (8.0 if name in mostly else 1.0) for name in names]
+        deed: Deed = getattr(self, self.random.choices(names, weights)[0])
+        return deed()
 
     def end_what_is_over(self) -> None:
         """End what has lasted long enough."""
@@ -67,17 +70,16 @@ class Accidents:
             self.pending.remove(item)
             item[1]()
 
-    def heal(self) -> None:
-        """No more accidents: everything works again from here on."""
-        for _, end in self.pending:
-            end()
-        self.pending.clear()
+    def calm(self) -> None:
+        """No new accidents from here on: what is under way ends in its own time."""
+        self.is_calm = True
         self.world.faults = Faults()
         for agent in self.agents:
             agent.die_at = None
-            if any(card.temperature_c == HOT_C for card in agent.machine.cards):
-                for card in agent.machine.cards:
-                    card.temperature_c = 40
+
+    def heal(self) -> None:
+        """Let go of what has no end of its own."""
+        for agent in self.agents:
             if not agent.is_up:
                 self._bring_up(agent)
         for node_id, holder, gpu_uuid in sorted(self.cordons):
@@ -123,7 +125,7 @@ class Accidents:
     def network_is_cut(self) -> str:
         """The node reaches nobody, for a moment or beyond its lease."""
         agent = self._node()
-        self._cut(agent, self.random.choice([7.0, 14.0, 25.0, 45.0, 45.0]))
+        self._cut(agent, self.random.choice([7.0, 20.0, 45.0, 60.0]))
         return f"{agent.node_id} is cut off"
 
     def _cut(self, agent: Agent, longest: float) -> None:
@@ -244,7 +246,7 @@ class Accidents:
 
         def back() -> None:
             database.is_away = False
-            if not any(found.is_away for found in self.world.databases.values()):
+            if not self.is_calm and not any(found.is_away for found in self.world.databases.values()):
                 self.world.faults = FAULTS
 
         self._later(0.5, 8.0, back)

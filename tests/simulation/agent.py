@@ -145,6 +145,11 @@ class Agent:
         except Unavailable:
             return
 
+    def beat_if_due(self) -> None:
+        """Beat, if it is time and the bus can be reached."""
+        if self.is_connected and self._beat_at <= self._now:
+            self.beat()
+
     def _heartbeat(self, keys: list[str]) -> HeartbeatV1:
         now = self._now
         self.recent_ends = [found for found in self.recent_ends if after(found[0], ENDS_SHOWN_SECONDS) >= now]

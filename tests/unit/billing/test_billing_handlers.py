@@ -104,6 +104,17 @@ def test_a_start_that_is_late_for_a_settled_allocation_opens_nothing() -> None:
     assert len(h.store.early) == 0
 
 
+def test_a_release_waits_for_its_commitment_as_long_as_a_stream_keeps_that() -> None:
+    h = harness()
+    h.feed(released())
+    h.clock.advance(35 * 86_400)
+    h.tick("clearing")
+    assert len(h.store.early) == 1
+    h.clock.advance(2 * 86_400)
+    h.tick("clearing")
+    assert len(h.store.early) == 0
+
+
 def test_two_attempts_of_a_job_are_billed_apart() -> None:
     h = harness()
     h.feed(committed(), released(end=1000), committed(attempt=2), released(attempt=2, begin=5000, end=7000))

@@ -22,7 +22,7 @@ def run(api: Api, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
     monkeypatch.setattr("gpuyard.client.Client", api.patched())
     monkeypatch.setattr("gpuyard.checkup.Client", api.patched())
-    for name in ("GPUYARD_URL", "GPUYARD_TOKEN", "GPUYARD_TOKEN_FILE", "GPUYARD_DEBUG", "COLUMNS"):
+    for name in ("GPUYARD_URL", "GPUYARD_TOKEN", "GPUYARD_TOKEN_FILE", "GPUYARD_TENANT", "GPUYARD_DEBUG", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERMINAL_WIDTH", "80")
     app = build()

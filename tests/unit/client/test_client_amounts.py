@@ -72,6 +72,20 @@ def test_money_is_shown_exactly(micros: int, shown: str) -> None:
     assert amounts.show_money(micros) == shown
 
 
+@pytest.mark.parametrize(
+    ("milliseconds", "shown"), [(0, "0.000s"), (24, "0.024s"), (752, "0.752s"), (3004, "3.0s"), (61_400, "1m01s"), (10_000, "10s")]
+)
+def test_short_times_are_not_shown_as_nothing(milliseconds: int, shown: str) -> None:
+    """What is billed is seen."""
+    assert amounts.show_ms(milliseconds) == shown
+
+
+@pytest.mark.parametrize("asked", ["80 GiB", "40 GB", "100 GB", "1 GB", "512 MiB", "46068 MiB"])
+def test_memory_is_shown_in_the_unit_in_which_it_was_asked(asked: str) -> None:
+    """There and back."""
+    assert amounts.show_asked(amounts.memory_mib(asked)) == asked
+
+
 @given(st.integers(min_value=-(10**15), max_value=10**15))
 def test_money_shown_says_the_same_amount(micros: int) -> None:
     """Reading back what is shown gives the amount."""

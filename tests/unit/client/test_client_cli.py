@@ -84,7 +84,16 @@ def test_an_operator_is_asked_whose_jobs_they_are(api: Api, run: Run, train: Pat
         problem(422, "invalid-request", "no", errors=[{"field": "tenant", "message": "is missing", "fix": "?tenant=acme"}]),
     )
     done = run("apply", "-f", train)
-    assert done.exit_code == 2 and "--tenant NAME" in done.stderr and "?tenant" not in done.stderr
+    assert done.exit_code == 2 and "--tenant NAME" in done.stderr and "?tenant" not in done.stderr and "tenant create" in done.stderr
+
+
+def test_apply_says_when_nobody_has_decided_yet(api: Api, run: Run, train: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler that is away is not hidden behind a hint about output."""
+    monkeypatch.setattr("gpuyard.cli.apply.STARTING_SECONDS", 0.0)
+    api.on("POST", "/v1/jobs", httpx.Response(202, json=job("a", state="submitted")))
+    api.jobs(job("a", state="submitted"))
+    done = run("apply", "-f", train)
+    assert done.exit_code == 0 and "has not answered yet" in done.stderr and "logs -f" not in done.stderr
 
 
 def test_apply_places_the_apis_complaints_in_the_file(api: Api, run: Run, train: Path) -> None:
@@ -148,6 +157,31 @@ def test_ps_lists_what_lives_within_eighty_columns(api: Api, run: Run) -> None:
     assert done.exit_code == 0 and max(map(len, done.stdout.splitlines())) <= 80
     assert job("a")["job_id"] in done.stdout and "no-free-" in done.stdout and "old" not in done.stdout
     assert json.loads(run("ps", "-a", "--json").stdout)["items"][2]["state"] == "failed"
+
+
+def test_what_still_runs_is_said_to_be_booked_later(api: Api, run: Run) -> None:
+    """So that nobody takes the 0 of a job's first minute for its price; and short times are no zeros."""
+    row = {"tenant": "acme", "job_id": "job-a", "allocation_id": "job-a-1", "models": ["T4"], "held_ms": 24, "gpu_ms": 6, "is_final": False}
+    api.jobs(job("a"))
+    api.on("GET", f"/v1/jobs/{job('a')['job_id']}/cost", {"currency": "USD", "total_micros": 0, "rows": [{**row, "amount_micros": 0}]})
+    done = run("cost", "train")
+    assert done.exit_code == 0 and "0.024s" in done.stdout and "0.006s" in done.stdout and "once a minute" in done.stderr
+
+
+def test_a_fault_is_shown_with_all_its_evidence(api: Api, run: Run) -> None:
+    """Cut off it would be worth nothing."""
+    evidence = "GPU-sim-sim-a100-0 (A100-80GB): 93 °C, at or above 85 °C for 3 samples in a row"
+    row = {"incident_id": "inc-a", "kind": "gpu-hot", "node_id": "sim-a100", "is_open": True, "evidence": evidence}
+    api.on("GET", "/v1/incidents", {"incidents": [row]})
+    assert run("incidents").stdout == f"inc-a  gpu-hot on sim-a100: open\n  {evidence}\n"
+
+
+def test_a_node_that_is_not_there_is_not_an_empty_list(api: Api, run: Run) -> None:
+    """With the command that lists those that are."""
+    api.on("GET", "/v1/gpus", {"gpus": []})
+    api.on("GET", "/v1/nodes", {"nodes": [{"node_id": "n1", "status": "ready"}]})
+    done = run("gpus", "--node", "n2")
+    assert done.exit_code == 3 and "there is no node 'n2'" in done.stderr and "gpuyard nodes" in done.stderr
 
 
 def test_ps_of_nothing_says_so(api: Api, run: Run) -> None:
@@ -270,7 +304,9 @@ def test_tenant_settings_are_sent_in_the_apis_units(api: Api, run: Run) -> None:
         (["tenant", "credit", "acme", "ten"], "is no amount of money"),
         (["tenant", "credit", "acme", "0.0000001"], "at most six decimals"),
         (["frobnicate"], "No such command"),
-        (["ps", "--limit", "0"], "Invalid value"),
+        (["ps", "--limit", "0"], "0 is out of range; give 1 to"),
+        (["logs", "x", "--rank", "two"], "'two' is not a whole number"),
+        (["tenant", "set", "acme", "--weight", "-3"], "-3 is out of range; give 0 to"),
     ],
 )
 def test_bad_usage_is_exit_code_two_and_sends_nothing(api: Api, run: Run, arguments: list[str], said: str) -> None:

@@ -25,6 +25,14 @@ def test_the_environment_goes_before_a_local_stack(tmp_path: Path) -> None:
     assert (found.url, found.token) == ("https://yard.example", "t")
 
 
+def test_whose_jobs_an_operator_asks_for_comes_from_the_environment(tmp_path: Path) -> None:
+    """For the command and for the SDK; and another token than the stack's own is named."""
+    stack(tmp_path)
+    found = connection.find(start=tmp_path, env={"GPUYARD_TENANT": "acme", "GPUYARD_TOKEN": "t"})
+    assert (found.tenant, found.token, found.found_in.endswith("with another token")) == ("acme", "t", True)
+    assert connection.find("http://127.0.0.1:1", start=tmp_path, env={}).tenant is None
+
+
 def test_a_local_stack_is_found_from_folders_below(tmp_path: Path) -> None:
     """Upwards from where one stands, like git."""
     stack(tmp_path)

@@ -148,7 +148,7 @@ def test_verifying_is_asked_for_and_its_differences_are_kept(api: Api) -> None:
 def test_a_client_without_an_api_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     """At once, before any request."""
     monkeypatch.chdir(str(tmp_path))
-    for name in ("GPUYARD_URL", "GPUYARD_TOKEN", "XDG_CONFIG_HOME"):
+    for name in ("GPUYARD_URL", "GPUYARD_TOKEN", "GPUYARD_TENANT", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(GpuyardError, match="no gpuyard api is known"):

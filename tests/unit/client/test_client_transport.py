@@ -1,10 +1,12 @@
 """Requests: what is repeated, what is not, and what errors become."""
 
+import json
+
 import httpx
 import pytest
 from gpuyard.connection import Connection
 from gpuyard.errors import ApiError, Denied, GpuyardError, NotFound, Rejected, Unreachable
-from gpuyard.transport import Transport, segment
+from gpuyard.transport import Transport, lines_of, segment
 
 from tests.unit.client.client_api import Api, problem
 
@@ -122,6 +124,21 @@ def test_lines_come_one_by_one_and_an_error_answer_is_told(api: Api) -> None:
     assert list(reader.lines("/logs")) == [{"a": 1}, {"a": 2}]
     with pytest.raises(NotFound, match="no such job"):
         list(reader.lines("/logs"))
+
+
+def test_a_line_ends_at_a_newline_and_nowhere_else(api: Api) -> None:
+    """A job may write whatever Unicode takes for the end of a line; within JSON it is a character like any other."""
+    texts = ["a\u2028b", "c\u0085d", "e\x1cf", "g\u000bh", ""]
+    body = "".join(json.dumps({"text": text}, ensure_ascii=False) + "\r\n" for text in texts).encode()
+    api.on("GET", "/logs", httpx.Response(200, content=body))
+    assert list(transport(api).lines("/logs")) == [{"text": text} for text in texts]
+
+
+def test_a_line_may_come_in_any_pieces_and_the_last_without_its_newline() -> None:
+    """Pieces may break between the bytes of one character."""
+    told = "é\u2028ü\n\nlast"
+    pieces = (told.encode()[at : at + 1] for at in range(len(told.encode())))
+    assert list(lines_of(pieces)) == ["é\u2028ü", "", "last"]
 
 
 def test_of_server_sent_events_only_the_data_is_taken(api: Api) -> None:

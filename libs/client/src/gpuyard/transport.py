@@ -8,7 +8,7 @@ connection is told at once, since waiting rarely helps a person who has the wron
 import json
 import re
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
@@ -89,7 +89,7 @@ class Transport:
             if answer.status_code >= 400:
                 answer.read()
                 raise of_response(answer.status_code, _decoded(answer))
-            yield from answer.iter_lines()
+            yield from lines_of(answer.iter_bytes())
 
     def _send(
         self,
@@ -153,6 +153,19 @@ class Transport:
 
 class _Refused(Unreachable):
     """Nobody listens there."""
+
+
+def lines_of(parts: Iterable[bytes]) -> Iterator[str]:
+    """Lines that end in a newline, and in nothing else: what a job wrote may carry any of Unicode's other ends of a line within it."""
+    rest: list[bytes] = []
+    for part in parts:
+        first, *others = part.split(b"\n")
+        rest.append(first)
+        for other in others:
+            yield b"".join(rest).decode("utf-8", "replace").removesuffix("\r")
+            rest = [other]
+    if last := b"".join(rest):
+        yield last.decode("utf-8", "replace")
 
 
 def segment(name: str) -> str:

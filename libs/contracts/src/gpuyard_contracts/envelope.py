@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from gpuyard_contracts import subjects, upcast
+from gpuyard_contracts.types import within_calendar
 
 MAX_BODY_BYTES = 512 * 1024
 """Bodies above this are refused at every door (the server's own limit is 1 MiB, headers included)."""
@@ -227,9 +228,9 @@ def _id(headers: Mapping[str, str], subject: str, sequence: int) -> str:
 def _time(given: str | None, arrived: datetime) -> datetime:
     try:
         told = datetime.fromisoformat(given) if given else arrived
+        return arrived if told.tzinfo is None else within_calendar(told)
     except ValueError:
         return arrived
-    return told if told.tzinfo is not None else arrived
 
 
 def _traceparent(given: str | None) -> str | None:

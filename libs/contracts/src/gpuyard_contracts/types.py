@@ -7,7 +7,7 @@ the name ends with. Free text from people or programs is checked once here, so t
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import MAXYEAR, UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints
@@ -89,7 +89,22 @@ Labels = Annotated[
     Field(max_length=64),
 ]
 
-Instant = AwareDatetime
+
+def within_calendar(value: datetime) -> datetime:
+    """The instant, if it has a UTC date: what lies hours before year 1 or after 9999 by its offset can be neither stored nor told.
+
+    Raises ValueError.
+    """
+    if 1 < value.year < MAXYEAR:
+        return value
+    try:
+        value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("has no date in UTC") from None
+    return value
+
+
+Instant = Annotated[AwareDatetime, AfterValidator(within_calendar)]
 """An instant with its offset; naive ones are refused."""
 
 PriorityClass = Literal["low", "normal", "high"]

@@ -22,7 +22,7 @@ from gpuyard_billing.store import BillingStore
 def on_allocation_committed(event: Envelope[AllocationCommittedV1], tx: Tx[BillingStore]) -> None:
     """Note what is held and by whom; nothing is owed for that alone.
 
-    Twice: the row is there. Late: what was heard before is applied now, up to the whole bill.
+    Twice: the row is there; once it is final the database refuses it. Late: what was heard before is applied now, up to the whole bill.
     """
     store = tx.store
     if event.data.allocation_id in store.allocations:
@@ -63,7 +63,7 @@ def on_allocation_started(event: Envelope[AllocationStartedV1], tx: Tx[BillingSt
 def on_allocation_released(event: Envelope[AllocationReleasedV1], tx: Tx[BillingStore]) -> None:
     """The final bill: exactly from start to end, whatever was billed before.
 
-    Twice: the row is final and gone. Late: the end is in the event, so the bill is the same.
+    Twice: the row is final and gone, and the database keeps nothing of it. Late: the end is in the event, so the bill is the same.
     """
     data = event.data
     fact = EarlyFact(

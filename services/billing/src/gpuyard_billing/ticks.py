@@ -14,6 +14,8 @@ KEPT_MS = 10 * 60_000
 """How long evidence stays in memory after its last word, once its allocation is over."""
 EARLY_START_KEPT_MS = 60 * 60_000
 """How long a start waits for its commitment: longer than any redelivery takes."""
+EARLY_RELEASE_KEPT_MS = 36 * 24 * 60 * 60_000
+"""How long a release waits for its commitment: longer than a stream keeps that."""
 
 
 def every_settlement(tx: Tx[BillingStore], after_ms: int) -> None:
@@ -32,13 +34,13 @@ def every_settlement(tx: Tx[BillingStore], after_ms: int) -> None:
 
 
 def every_clearing(tx: Tx[BillingStore]) -> None:
-    """Let go of evidence whose allocation is over, and of starts whose commitment never came (it came and went before them)."""
+    """Let go of evidence whose allocation is over, and of facts whose commitment never came (it came and went before them)."""
     store, now_ms = tx.store, mapping.ms_of(tx.now)
     for row in store.evidence.values():
         if row.confirmed_ms < now_ms - KEPT_MS and row.allocation_id not in store.allocations:
             store.evidence.put(row._replace(is_closed=True))
     for fact in store.early.values():
-        if not fact.is_released and fact.heard_ms < now_ms - EARLY_START_KEPT_MS:
+        if fact.heard_ms < now_ms - (EARLY_RELEASE_KEPT_MS if fact.is_released else EARLY_START_KEPT_MS):
             store.early.drop(fact.allocation_id)
 
 

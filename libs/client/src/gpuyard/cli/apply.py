@@ -133,7 +133,9 @@ def _tell(yard: "Client", job: "Job") -> None:
     except errors.WaitTimeout:
         job = yard.get(job.job_id)
     say(f"{job.job_id}  {Progress.line(job)}")
-    if job.state == "queued":
+    if job.state == "submitted":
+        note("  the scheduler has not answered yet; `gpuyard doctor` says whether it is there")
+    elif job.state == "queued":
         note(f"  why it waits, and what would help: gpuyard explain {job.job_id}")
     elif not job.is_ended:
         note(f"  what it writes: gpuyard logs -f {job.job_id}")

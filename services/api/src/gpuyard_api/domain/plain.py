@@ -44,7 +44,10 @@ KnownFields = Callable[[tuple[Any, ...]], Collection[str]]
 
 def sentence(error: Mapping[str, Any], known: KnownFields) -> tuple[str, str, str]:
     """Field, message and fix of one error record."""
-    place = tuple(part for part in error["loc"] if part not in ("body", "query", "path", "header"))
+    is_query = error["loc"][:1] == ("query",)  # there a name that is given several times is still one name
+    place = tuple(
+        part for part in error["loc"] if part not in ("body", "query", "path", "header") and not (is_query and isinstance(part, int))
+    )
     field = ".".join(str(part) for part in place if part != "[key]" and not str(part).startswith(("function-", "constrained-")))
     kind = str(error["type"])
     if kind == "extra_forbidden":

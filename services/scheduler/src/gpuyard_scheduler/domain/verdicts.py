@@ -55,10 +55,9 @@ def no_room(ask: Ask, fleet: Fleet, kinds: tuple[tuple[Kind, tuple[Pool, ...]], 
         return Verdict("gang-incomplete", f"{placed} of {ask.ranks} ranks would find room now; a gang starts whole or not at all")
     if ask.is_share:
         milli, mib = portion(ask, kinds[0][0])
-        return Verdict(
-            "no-free-gpus",
-            f"{ask.cards} of one node's cards with {words.gpus(milli)} and {words.memory(mib)} free asked for; no node has them now",
-        )
+        part = f"{words.gpus(milli)} with {words.memory(mib)}"
+        where = "a card; no card has" if ask.cards == 1 else f"each of {ask.cards} cards of a node; no node has"
+        return Verdict("no-free-gpus", f"asked for {part} of {where} that free now")
     free = max((whole for pool in pools for (whole, _), line in pool.rungs.items() if line), default=0)
     if free >= ask.cards:
         return Verdict(
