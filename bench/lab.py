@@ -41,15 +41,15 @@ class TooSlow(Exception):
     """A measurement did not come to its end in time."""
 
 
-def run(work: Coroutine[Any, Any, T]) -> T:
+def run(work: Coroutine[Any, Any, T], *, seconds: float = PATIENCE_SECONDS) -> T:
     """Run one bounded measurement. Raises TooSlow."""
 
     async def bounded() -> T:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(seconds):
                 return await work
         except TimeoutError:
-            raise TooSlow(f"not done within {PATIENCE_SECONDS:.0f} s") from None
+            raise TooSlow(f"not done within {seconds:.0f} s") from None
 
     return asyncio.run(bounded())
 

@@ -12,11 +12,13 @@ from bench.lab import run, wait_until
 from bench.scale import Scale
 from bench.stage import Stage
 
+MAKING_SECONDS = 900.0
+
 
 def measure(figures: Figures, stage: Stage, scale: Scale) -> None:
     """Put `restart.past_jobs` and `restart.<service>.ready_ms`."""
     print(f"  putting {scale.past_jobs:,} jobs into the past …", flush=True)
-    run(past.make(stage.stack.dsn(), scale.past_jobs))
+    run(past.make(stage.stack.dsn(), scale.past_jobs), seconds=MAKING_SECONDS)
     figures.put("restart.past_jobs", scale.past_jobs)
     for service in SERVICES:
         took = [_restart(stage.stack, service) for _ in range(scale.rounds)]

@@ -243,9 +243,13 @@ class Truth:
         self.strays: dict[str, tuple[datetime, int]] = {}
 
     def told(self, data: Any) -> None:
-        """A commitment: where each rank may run."""
+        """A commitment says where each rank may run; a release, that nothing of it runs any more or ever will."""
         if isinstance(data, AllocationCommittedV1):
             self.plans.setdefault(data.allocation_id, data)
+        elif isinstance(data, AllocationReleasedV1):
+            running = [found for agent in self.record.agents for found in agent.machine.running.values()]
+            left = sorted(found.key for found in running if found.order.allocation_id == data.allocation_id)
+            must(not left, "INV-1", f"{data.allocation_id} is released ({data.reason}), and {left} still run")
 
     def check(self) -> None:
         """Hold what runs against what may run."""
@@ -278,6 +282,7 @@ class Truth:
         rank = ranks.get(process.rank)
         is_planned = rank is not None and rank.node_id == node_id and rank.slices == order.slices
         must(is_planned, "INV-5", f"{key} was started on {node_id} and was never committed there")
+        must(order.allocation_id in self.capacity.live, "INV-5", f"{key} was started on {node_id} after its allocation was released")
 
     def _must_be_wanted(self, key: str, process: Process, beats: int) -> None:
         """INV-5: what has no live allocation is gone soon after contact."""

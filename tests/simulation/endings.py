@@ -22,6 +22,7 @@ from tests.simulation.record import Record, must
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR_MS = 3_600_000
 LATE = timedelta(seconds=1)
+HAZY = timedelta(seconds=30)
 
 
 def check_rest(record: Record, checkers: Checkers) -> None:
@@ -241,9 +242,11 @@ def _price(model: str, prices: dict[str, int]) -> int:
 def intervals_are_true(record: Record) -> None:
     """Nobody pays for time in which nothing of the allocation ran: what is billed lies within what truly ran.
 
-    A heartbeat proves life at the instant at which it is taken in, so an end that nobody saw may be late by as long as one was under way.
+    A heartbeat proves life at the instant at which it is taken in, so an end that nobody saw may be late by as long as one was under way. A
+    placement that was started again knows of each node, not of each rank, when it was last heard.
     """
     longest = max(agent.longest_ask for agent in record.agents)
+    commits = {data.allocation_id: data for data in record.said_of("placement", AllocationCommittedV1)}
     by_allocation: dict[str, list[tuple[Process, float]]] = {}
     for agent in record.agents:
         for process in agent.machine.ever:
@@ -254,6 +257,7 @@ def intervals_are_true(record: Record) -> None:
         found = by_allocation.get(data.allocation_id, [])
         must(found, "truth", f"{data.allocation_id} is billed and nothing of it ever ran")
         first, last = min(process.started_at for process, _ in found), max(process.ended_at for process, _ in found if process.ended_at)
-        slack = LATE + longest + timedelta(seconds=2 * max(abs(skew) for _, skew in found))
+        is_hazy = any(commits[data.allocation_id].at < at for at in record.placement_starts)
+        slack = LATE + longest + (HAZY if is_hazy else timedelta(0)) + timedelta(seconds=2 * max(abs(skew) for _, skew in found))
         told = f"{data.allocation_id} ({data.reason}) is billed from {data.started_at} to {data.ended_at}, it ran from {first} to {last}"
         must(data.started_at >= first - slack and data.ended_at <= last + slack, "truth", told)

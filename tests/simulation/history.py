@@ -35,6 +35,8 @@ STEP_SECONDS = 0.001
 REST_STEPS = 12_000
 REST_SECONDS = 1500.0
 LOOK_AGAIN_SECONDS = 30.0
+MOST_A_ROUND = 1500
+FEW_A_ROUND = 25
 SHOWN = 60
 """Steps that a failure shows."""
 
@@ -184,11 +186,18 @@ class History:
             if not self.accidents.pending and passed - looked_at > LOOK_AGAIN_SECONDS:
                 self.people_look()
                 looked_at = passed
-            while self.steps - steps <= REST_STEPS and self.work():
+            most = MOST_A_ROUND if self._is_whole() else FEW_A_ROUND
+            for _ in range(most):
+                if not self.work():
+                    break
                 self.look()
             self.tenants.post()
             self.pass_time(self.random.choice([0.5, 2.0, 2.5, 3.0]))
             self.look()
+
+    def _is_whole(self) -> bool:
+        """Whether bus and databases are there; else services try again and again at one instant."""
+        return not self.world.bus.is_away and not any(found.is_away for found in self.world.databases.values())
 
     def people_look(self) -> None:
         """Tenants cancel what would never end; operators let go of what they still hold, and start what is down."""

@@ -5,6 +5,7 @@ Nothing here is asked of a service: databases, streams and machines are read fro
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from gpuyard_contracts.envelope import Envelope, Payload
@@ -49,6 +50,9 @@ class Record:
     committed: dict[str, list[Envelope[Any]]] = field(default_factory=dict[str, list[Envelope[Any]]])
     committed_ids: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     stored: dict[str, list[Stored]] = field(default_factory=dict[str, list[Stored]])
+    placement_starts: list[datetime] = field(default_factory=list[datetime])
+    """When placement was started again."""
+    _epoch: int = 1
     _outbox: dict[str, int] = field(default_factory=dict[str, int])
     _sequences: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -63,6 +67,10 @@ class Record:
     def look(self) -> tuple[list[tuple[str, Envelope[Any]]], list[tuple[str, Stored]]]:
         """What was committed and what was published since the last look."""
         said: list[tuple[str, Envelope[Any]]] = []
+        epoch = self.world.databases["placement"].epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self.placement_starts.append(self.world.clock.now())
         for service, database in self.world.databases.items():
             known = self._outbox.get(service, 0)
             if database.last_outbox_id > known:

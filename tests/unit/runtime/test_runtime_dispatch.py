@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from gpuyard_contracts.envelope import Envelope
 from gpuyard_runtime.faults import Refused, Unavailable
 from gpuyard_runtime.service import Tx
 from gpuyard_runtime.testing import Crash, Harness
@@ -205,3 +206,17 @@ def change_and_answer(ask: AskTotal, tx: Tx[ToyStore]) -> TotalV1:
 
 def hundred(tx: Tx[ToyStore]) -> TotalV1:
     return TotalV1(total=100)
+
+
+def test_a_message_that_is_given_up_can_be_answered_in_the_unit_of_its_letter() -> None:
+    """An answer that fails too leaves the letter alone."""
+
+    def answer(event: Envelope[ParcelSeenV1], tx: Tx[ToyStore]) -> None:
+        tx.say(ParcelSentV1(parcel=event.data.parcel, total=1 // (event.data.weight - 666 + len(answered))))
+
+    answered = [1]
+    h = Harness(replace(toy(), on_given_up=answer))
+    assert h.feed(seen("cursed", 666)) == [ParcelSentV1(parcel="cursed", total=1)]
+    answered.clear()
+    assert h.feed(seen("cursed", 666)) == []
+    assert len(h.dlq) == 2

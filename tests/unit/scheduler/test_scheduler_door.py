@@ -314,3 +314,16 @@ def test_a_cancel_of_a_request_that_waits_for_its_tenant_withdraws_it() -> None:
     assert isinstance(said, JobRejectedV1)
     found.tenant("new")
     assert found.h.said_of(JobQueuedV1) == []
+
+
+def test_a_request_that_the_scheduler_fails_on_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """INV-3: nobody waits for ever for a job that will never be; the dead letter and the answer are one unit."""
+    found = yard()
+    found.h.is_strict = False
+    monkeypatch.setattr("gpuyard_scheduler.acts.take", lambda *given: 1 // 0)
+    found.h.feed(JobSubmitV1(tenant="acme", spec=spec(), request_id="cursed"))
+    for _ in range(3):
+        found.h.retry()
+    assert [letter.original_subject for letter in found.h.dlq] == [SUBMIT]
+    told = _rejected(found)
+    assert (told.reason, told.request_id, told.job_id) == ("internal-error", "cursed", job_id_of("acme", "cursed"))

@@ -97,7 +97,7 @@ def test_retries_are_limited_and_pause_longer_each_time() -> None:
     assert POLICY.retry_pause_ms(60) == 300_000
 
 
-@pytest.mark.parametrize("reason", ["gpu-fault", "node-lost", "node-drained", "node-restarted", "process-vanished"])
+@pytest.mark.parametrize("reason", ["gpu-fault", "node-lost", "node-drained", "node-restarted"])
 def test_what_happened_to_a_job_is_not_its_failure(reason: Any) -> None:
     """It goes on elsewhere, at once the first time, and gives up only after very many moves."""
     release = Release(reason=reason, avoid_gpus=frozenset({"GPU-x"}))
@@ -106,6 +106,18 @@ def test_what_happened_to_a_job_is_not_its_failure(reason: Any) -> None:
     assert (back.counts, back.pause_ms, back.avoid_gpus) == ("moves", 0, {"GPU-x"})
     assert isinstance(after(_live(moves=49), release, POLICY), Requeue)
     lost = after(_live(moves=50), release, POLICY)
+    assert isinstance(lost, Ending)
+    assert (lost.cause, lost.reason) == ("fail", "lost")
+
+
+def test_a_job_whose_processes_vanish_again_and_again_is_given_up_soon() -> None:
+    """It may be what ends them, and its neighbours' with them: it goes on elsewhere at once, but not fifty times."""
+    release = Release(reason="process-vanished")
+    first, last = after(_live(), release, POLICY), after(_live(moves=4), release, POLICY)
+    assert isinstance(first, Requeue)
+    assert isinstance(last, Requeue)
+    assert (last.counts, first.pause_ms) == ("moves", 0)
+    lost = after(_live(moves=5), release, POLICY)
     assert isinstance(lost, Ending)
     assert (lost.cause, lost.reason) == ("fail", "lost")
 

@@ -120,6 +120,7 @@ _REJECTION_FIXES: Mapping[str, str] = {
     "tenant-suspended": "an operator lifts it with `gpuyard tenant set NAME --no-suspended`",
     "too-many-waiting": "wait until some of the tenant's jobs have started",
     "too-many-requests": "send fewer a minute",
+    "internal-error": "tell the operator: the request is kept among the dead letters",
 }
 
 

@@ -38,9 +38,19 @@ def meaning(error: BaseException) -> BaseException:
         return error
     if isinstance(error, AWAY):
         return Unavailable(f"database: {type(error).__name__}")
+    if isinstance(error, AttributeError) and _is_of_driver(error):
+        return Unavailable("database: the connection is gone")
     if isinstance(error, WRONG):
         return Fatal(EXIT_CONFIG, f"database: {type(error).__name__}: {error}")
     return error
+
+
+def _is_of_driver(error: BaseException) -> bool:
+    """Whether asyncpg itself failed: it uses what it has let go, where a connection is closed under a statement that is just done."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    return frame is not None and str(frame.tb_frame.f_globals.get("__name__", "")).startswith("asyncpg.")
 
 
 def is_undone(error: BaseException) -> bool:

@@ -16,11 +16,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from gpuyard_contracts.envelope import Envelope
 
 from gpuyard_runtime.clock import Clock
+from gpuyard_runtime.dead_letters import DeadLetterV1
 from gpuyard_runtime.faults import Fatal, Fenced, Poison, RetryLater, Unavailable
 from gpuyard_runtime.service import Origin, Service, Tx
 from gpuyard_runtime.store import Store
 from gpuyard_runtime.units import Outlet, Units
-from gpuyard_runtime.work import Asked, Work
+from gpuyard_runtime.work import Asked, Handled, Work
 
 S = TypeVar("S", bound=Store)
 
@@ -243,18 +244,27 @@ class Dispatcher(Generic[S]):
         self._watch.gave_up(item, error)
         if dead is None:
             return
-        unit_id = self._new_id()
-
-        def work(fresh: Collection[str]) -> Sequence[Envelope[Any]]:
-            if item.key is not None and item.key not in fresh:
-                return []
-            tx = Tx(self._units.store, self._clock.now(), self._service.name, unit_id)
-            tx.turn_to(item.origin)
-            tx.say(dead, key="dead-letter")
-            return tx.said
-
-        self._outlet.take(await self._units.run([] if item.key is None else [item.key], work))
+        keys = [] if item.key is None else [item.key]
+        try:
+            committed = await self._units.run(keys, partial(self._write_off, item, dead, self._service.on_given_up))
+        except (Fenced, Fatal, Unavailable):
+            raise
+        except Exception:  # the service's answer fails too: then only the letter is written
+            committed = await self._units.run(keys, partial(self._write_off, item, dead, None))
+        self._outlet.take(committed)
         item.settle()
+
+    def _write_off(
+        self, item: Work, dead: DeadLetterV1, answer: Callable[[Envelope[Any], Tx[S]], None] | None, fresh: Collection[str]
+    ) -> Sequence[Envelope[Any]]:
+        if item.key is not None and item.key not in fresh:
+            return []
+        tx = Tx(self._units.store, self._clock.now(), self._service.name, self._new_id())
+        tx.turn_to(item.origin)
+        tx.say(dead, key="dead-letter")
+        if answer is not None and isinstance(item, Handled):
+            answer(item.event, tx)
+        return tx.said
 
     def _undecided(self, error: BaseException | None) -> None:
         self._is_undecided = error is not None

@@ -198,6 +198,7 @@ class Service(Generic[S]):
     - `after_unit`: at the end of every unit, before it is written: decisions over the whole state. It must depend on the state alone: if it
       fails the unit commits without it, /readyz says so, and it runs again with the next one.
     - `on_load`: once, in the first unit after start. `on_malformed`: something unreadable came (it is dead-lettered anyway).
+    - `on_given_up`: a message was read and could not be handled; in the unit of its dead letter, so that whoever asked can be told.
     - `gauges`: numbers for /metrics, read when asked for: name (without prefix) to a number, or to numbers by label values.
     - `durables`: what `handlers` are fed from; None takes the service's own from contracts.topology.
     - `leader`: one process works, others stand by. Without it all instances work at once on one database: then nothing may be kept in
@@ -215,6 +216,7 @@ class Service(Generic[S]):
     inquiries: Mapping[type[Ask], Inquirer[S]] = field(default_factory=dict[type[Ask], Inquirer[S]])
     ticks: tuple[Tick[S], ...] = ()
     on_malformed: Callable[[Unreadable, Tx[S]], None] | None = None
+    on_given_up: Callable[[Envelope[Any], Tx[S]], None] | None = None
     after_unit: Callable[[Tx[S]], None] | None = None
     on_load: Callable[[Tx[S]], None] | None = None
     gauges: Callable[[S], Mapping[str, float | Mapping[tuple[tuple[str, str], ...], float]]] | None = None

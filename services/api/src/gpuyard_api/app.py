@@ -28,6 +28,7 @@ from gpuyard_runtime.work import Delivery
 
 from gpuyard_api import acts, admin_file, handlers, ticks
 from gpuyard_api.http.context import Yard
+from gpuyard_api.http.heads import BoundedHeads
 from gpuyard_api.hub import Hub
 from gpuyard_api.mapping import JOB_STATES
 from gpuyard_api.metrics import HttpMetrics, StoreGauges
@@ -194,6 +195,7 @@ class Api:
         server = Server(
             uvicorn.Config(
                 app,
+                http=BoundedHeads,
                 log_config=None,
                 access_log=False,
                 lifespan="off",

@@ -9,7 +9,7 @@ from gpuyard_runtime.service import Service
 from gpuyard_scheduler.deciding import decide_and_carry_out
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.handlers import HANDLERS, HEARS
-from gpuyard_scheduler.handlers.requests import on_malformed
+from gpuyard_scheduler.handlers.requests import on_given_up, on_malformed
 from gpuyard_scheduler.inquiries import on_explain, on_queue
 from gpuyard_scheduler.metrics import gauges
 from gpuyard_scheduler.store import SchedulerStore
@@ -28,6 +28,7 @@ def service(policy: Policy | None = None) -> Service[SchedulerStore]:
         inquiries={ExplainAskV1: on_explain, QueueAskV1: on_queue},
         ticks=TICKS,
         on_malformed=on_malformed,
+        on_given_up=on_given_up,
         after_unit=decide_and_carry_out,
         on_load=on_load,
         gauges=gauges,

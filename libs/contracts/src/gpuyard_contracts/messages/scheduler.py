@@ -20,7 +20,14 @@ from gpuyard_contracts.types import (
 )
 
 RejectReason = Literal[
-    "malformed", "tenant-unknown", "tenant-suspended", "too-many-waiting", "too-many-requests", "never-fits", "over-quota-for-ever"
+    "malformed",
+    "tenant-unknown",
+    "tenant-suspended",
+    "too-many-waiting",
+    "too-many-requests",
+    "never-fits",
+    "over-quota-for-ever",
+    "internal-error",
 ]
 """Why a request was not taken. Closed list."""
 

@@ -101,7 +101,7 @@ class Door:
                         break
         except TimeoutError:
             detail = f"The body did not come within {self._body_seconds:g} s."
-            raise Problem(408, "body-timeout", "The body is too slow", detail) from None
+            raise Problem(408, "body-timeout", "The body is too slow", detail, headers={"Connection": "close"}) from None
         if size:
             _check_type(_header(scope, b"content-type").decode("latin-1"))
         return b"".join(parts)

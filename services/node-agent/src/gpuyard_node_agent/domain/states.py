@@ -40,7 +40,7 @@ def born(workload: Workload, seen: Born, shares: tuple[tuple[int, int], ...]) ->
 def cause_of(workload: Workload, gone: Gone) -> Cause:
     """Why a process is said to have ended.
 
-    Who is told to stop and ends by itself at the same moment has exited: the keeper knows which came first. Who was found gone has vanished,
+    Who is told to stop and ends by itself at the same moment has exited: the keeper knows which came first. Who is found gone has vanished,
     told to stop or not: placement then takes the last sign of life for the end.
     """
     if gone.is_unseen:

@@ -83,7 +83,10 @@ def withdrawn(job: Job, release: Release | None = None) -> Ending:
 
 def _moved(job: Job, release: Release, policy: Policy) -> Ending | Requeue:
     detail = release.detail or _MOVED[release.reason]
-    if job.moves >= policy.most_moves:
+    most = policy.most_moves
+    if release.reason == "process-vanished":
+        most = min(most, policy.most_moves_of_vanishing)
+    if job.moves >= most:
         return Ending("fail", "lost", f"moved {job.moves} times already; the last time: {detail}")
     return Requeue(
         reason=MOVES[release.reason],

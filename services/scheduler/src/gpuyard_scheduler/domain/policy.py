@@ -25,6 +25,8 @@ class Policy:
     - `starts_per_cycle`: at most so many jobs are planned at once; the others follow in the next unit.
     - `told_per_second` and `told_depth`: how many changes of waiting reasons are said, and how deep in each line.
     - `parked`: how long a request of a tenant that was never heard of is kept before it is rejected: the tenant's state may be on its way.
+    - `most_moves`: what merely happened to a job (a sick card, a lost node) moves it so often; a job whose processes vanish unseen may be
+      what ends them and whatever watches them, its neighbours' included: `most_moves_of_vanishing`.
     - `settle`: how long the fleet's shape must have stood still before a request is rejected because it could never fit, and how long after
       a start no waiting reasons are said.
     """
@@ -44,6 +46,7 @@ class Policy:
     refused_first_ms: int = 200
     refused_longest_ms: int = 30_000
     most_moves: int = 50
+    most_moves_of_vanishing: int = 5
     most_start_failures: int = 3
     resend: int = 30
     parked: int = 5

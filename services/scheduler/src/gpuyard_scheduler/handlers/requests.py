@@ -79,6 +79,19 @@ def on_malformed(found: Unreadable, tx: Tx[SchedulerStore]) -> None:
     acts.reject(request, "malformed", f"{found.reason}: {found.detail}", tx, name=_name_of(body))
 
 
+def on_given_up(event: Envelope[Any], tx: Tx[SchedulerStore]) -> None:
+    """Answer a job request that this service failed on: nobody waits for ever for a job that will never be."""
+    if not isinstance(event.data, JobSubmitV1):
+        return
+    request_id = event.data.request_id or event.id
+    job_id = job_id_of(event.data.tenant, request_id)
+    if job_id in tx.store.requests or job_id in tx.store.parked:
+        return
+    request = Request(job_id, event.data.tenant, request_id, None, tx.now, tx.traceparent)
+    detail = "gpuyard failed on this request; it is kept for the operators, who find it among the dead letters"
+    acts.reject(request, "internal-error", detail, tx, name=event.data.spec.name)
+
+
 def _tenant_of(subject: str) -> str | None:
     matched = _SUBMIT.fullmatch(subject)
     if matched is None:
