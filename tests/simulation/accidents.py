@@ -4,16 +4,20 @@ ends; after :meth:`Accidents.calm` nothing new begins.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from random import Random
 
+from gpuyard_api import acts
+from gpuyard_contracts.messages.asks import PriceV1, SetPricesAskV1
 from gpuyard_contracts.messages.placement import NodeCordonV1, NodeUncordonV1
-from gpuyard_runtime.faults import Unavailable
+from gpuyard_runtime.faults import Refused, Unavailable
 from gpuyard_runtime.testing import Faults, World
 
 from tests.simulation.agent import POINTS, Agent
 from tests.simulation.machine import after
+from tests.simulation.tenants import principal
 
 HOT_C = 91
 FAULTS = Faults(crash=0.012, again=0.02, shuffle=0.08, lose_ack=0.02)
@@ -24,7 +28,8 @@ THEMES: dict[str, tuple[str, ...]] = {
     "power": ("power_is_lost",),
     "cards": ("card_gets_hot", "card_is_lost", "card_has_fatal_error"),
     "operators": ("operator_cordons", "operator_drains"),
-    "outages": ("database_is_away", "bus_is_away", "everything_stands_still"),
+    "outages": ("database_is_away", "bus_is_away", "stream_is_full", "everything_stands_still"),
+    "office": ("prices_change", "tenant_is_suspended"),
 }
 WEIGHTS = {"most_networks_are_cut": 0.1, "card_has_fatal_error": 0.5, "bus_is_away": 0.5, "everything_stands_still": 0.5}
 
@@ -226,9 +231,9 @@ class Accidents:
         self.cordons.add(key)
 
         def uncordon() -> None:
-            if key in self.cordons and not self.world.bus.is_away:
-                self.cordons.discard(key)
+            with suppress(Unavailable):  # then it is let go of in the end
                 self.world.publish(NodeUncordonV1(node_id=agent.node_id, holder=holder, gpu_uuid=gpu_uuid or None))
+                self.cordons.discard(key)
 
         self._later(2.0, 20.0, uncordon)
         return f"{holder} {'drains' if is_drain else 'cordons'} {gpu_uuid or agent.node_id}"
@@ -261,6 +266,50 @@ class Accidents:
 
         self._later(0.5, self.random.choice([2.0, 4.0, 20.0]), back)
         return "the bus is away"
+
+    def stream_is_full(self) -> str:
+        """One stream takes nothing for a while: who publishes waits."""
+        name = self.random.choice(["EVT_PLACEMENT", "EVT_SCHEDULER", "EVT_NODE_AGENT", "CMD_NODE", "CMD_PLACEMENT", "FLEET", "EVT_BILLING"])
+        stream = self.world.bus.streams[name]
+        stream.is_full = True
+
+        def drained() -> None:
+            stream.is_full = False
+
+        self._later(0.5, 8.0, drained)
+        return f"{name} is full"
+
+    # Offices.
+
+    def prices_change(self) -> str:
+        """An operator sets other prices, from now on or soon."""
+        self._holders += 1
+        prices = tuple(PriceV1(model=model, micros_per_gpu_hour=self.random.randrange(1, 9_999_999)) for model in ("A100", "T4", "*"))
+        begin = self.random.choice([None, after(self._now, 5.0)])
+        try:
+            self.world.ask(SetPricesAskV1(request_id=f"p{self._holders}", prices=prices, valid_from=begin))
+        except (Refused, Unavailable) as error:
+            return f"prices stay as they are: {error}"
+        return "prices change"
+
+    def tenant_is_suspended(self) -> str:
+        """A tenant may start nothing for a while; what runs goes on."""
+        if self._suspend(is_suspended=True):
+            self._later(2.0, 12.0, lambda: self._let_in_again())
+        return "beta is suspended"
+
+    def _let_in_again(self) -> None:
+        if not self._suspend(is_suspended=False):
+            self._later(1.0, 2.0, self._let_in_again)
+
+    def _suspend(self, *, is_suspended: bool) -> bool:
+        """By the api, which may not be there."""
+        member = self.world.members["api"]
+        if not member.is_up or member.database.is_away:
+            return False
+        version = member.store.tenants["beta"].version
+        self.world.act("api", acts.change_tenant(principal(None, self._now), "beta", version, {"is_suspended": is_suspended}))
+        return True
 
     def everything_stands_still(self) -> str:
         """A jump in time: nobody does anything meanwhile."""

@@ -95,7 +95,7 @@ def outcomes_are_true(record: Record, checkers: Checkers) -> None:
             is_whole = asked.spec is not None and len(last) == asked.spec.ranks and all(found.is_clean for found in last)
             must(is_whole, "truth", f"{told}; its ranks: {[(found.how, found.code) for found in last]}")
         elif ended.state == "cancelled":
-            must(asked.is_cancelled and ended.reason == "cancelled-by-tenant", "truth", told)
+            must(asked.is_cancelled and ended.reason in ("cancelled-by-tenant", "cancelled-by-operator"), "truth", told)
         elif ended.state == "expired":
             must(asked.spec is not None and asked.spec.max_seconds is not None, "truth", told)
         elif ended.reason == "exit-code":

@@ -196,8 +196,10 @@ class History:
             self.look()
 
     def _is_whole(self) -> bool:
-        """Whether bus and databases are there; else services try again and again at one instant."""
-        return not self.world.bus.is_away and not any(found.is_away for found in self.world.databases.values())
+        """Whether bus, streams and databases are there; else services try again and again at one instant."""
+        bus = self.world.bus
+        away = [bus.is_away, *(found.is_away for found in self.world.databases.values()), *(found.is_full for found in bus.streams.values())]
+        return not any(away)
 
     def people_look(self) -> None:
         """Tenants cancel what would never end; operators let go of what they still hold, and start what is down."""

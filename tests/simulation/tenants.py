@@ -102,6 +102,7 @@ class Tenants:
             (1.0, self.submit_again),
             (2.5, self.cancel),
             (0.4, self.cancel_anothers),
+            (0.4, self.operator_cancels),
             (0.4, self.submit_as_ghost),
             (1.0, self.propose),
             (4.0 * len(self.posts), self.post),
@@ -243,6 +244,17 @@ class Tenants:
             return
         job = self.random.choice(mine[-8:])
         self._cancel(job, job.tenant)
+
+    def operator_cancels(self) -> None:
+        """An operator ends somebody's job by the api."""
+        member = self.world.members["api"]
+        if not member.is_up or self.world.databases["api"].is_away:
+            return
+        rows = [row for row in member.store.jobs.values() if row.ended_at is None and row.job_id in self.asked]
+        if rows:
+            row = self.random.choice(sorted(rows, key=lambda found: found.job_id))
+            self.world.act("api", acts.cancel(principal(None, self._now), row, "operator's wish"))
+            self.asked[row.job_id].is_cancelled = True
 
     def cancel_anothers(self) -> None:
         """Somebody wants no more of somebody else's job."""
