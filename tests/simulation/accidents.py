@@ -1,6 +1,6 @@
-"""What goes wrong in the simulation, beside deliveries and crashes of services: agents die, machines lose power, networks are cut, cards get
-hot or fall off the bus, operators cordon and drain, databases and the bus are away for a while, everything stands still. Whatever began,
-ends; after :meth:`Accidents.calm` nothing new begins.
+"""What goes wrong in the simulation, beside deliveries and crashes of services: agents die, machines lose power, networks are cut, cards
+get hot or fall off the bus, operators cordon and drain, databases, streams and the bus are away for a while, everything stands still.
+Whatever began, ends; after :meth:`Accidents.calm` nothing new begins.
 """
 
 from collections.abc import Callable
@@ -68,12 +68,14 @@ class Accidents:
         deed: Deed = getattr(self, self.random.choices(names, weights)[0])
         return deed()
 
-    def end_what_is_over(self) -> None:
-        """End what has lasted long enough."""
+    def end_what_is_over(self) -> bool:
+        """End what has lasted long enough; whether there was something."""
         now = self._now
-        for item in [found for found in self.pending if found[0] <= now]:
+        over = [found for found in self.pending if found[0] <= now]
+        for item in over:
             self.pending.remove(item)
             item[1]()
+        return bool(over)
 
     def calm(self) -> None:
         """No new accidents from here on: what is under way ends in its own time."""

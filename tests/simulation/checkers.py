@@ -301,7 +301,7 @@ class Truth:
 
 
 class Ledger:
-    """INV-7 after each step: every transaction is whole and sums to zero; balances are sums of the ledger; bills never go back but by the end."""
+    """INV-7 after each step: every transaction is whole and sums to zero, every segment is there once, balances are sums of the ledger."""
 
     def __init__(self, record: Record) -> None:
         self.record = record

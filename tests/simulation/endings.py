@@ -13,11 +13,13 @@ from typing import Any
 from gpuyard_contracts.envelope import Malformed, decode
 from gpuyard_contracts.messages.billing import LedgerPostedV1
 from gpuyard_contracts.messages.placement import AllocationCommittedV1, AllocationReleasedV1, AllocationStartedV1
+from gpuyard_contracts.permissions import is_allowed
 from gpuyard_contracts.topology import durables_of
+from pydantic_core import from_json
 
 from tests.simulation.checkers import Checkers
 from tests.simulation.machine import Process
-from tests.simulation.record import Record, must
+from tests.simulation.record import Record, Stored, must
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOUR_MS = 3_600_000
@@ -50,6 +52,7 @@ def unrest(record: Record) -> str:
         ("cordons", list(record.rows("placement", "cordons"))),
         ("unpublished units", [name for name, database in world.databases.items() if database.outbox]),
         ("silent nodes", [row.node_id for row in record.rows("placement", "nodes").values() if row.status != "ready"]),
+        ("lost cards", [row.node_id for row in record.rows("placement", "nodes").values() if row.lost_gpus]),
         ("posts without an answer", [job.job_id for job in record.tenants.posts]),
         ("messages", [name for name, durable in world.bus.durables.items() if durable.pending()]),
     ):
@@ -124,10 +127,11 @@ def views_agree(record: Record, checkers: Checkers) -> None:
 
 def nothing_is_lost(record: Record) -> None:
     """INV-10: every message was handled or dead-lettered by everyone it was for, once; everything said is on the bus."""
+    ids = {stored.event_id for found in record.stored.values() for stored in found}
     for service, events in record.committed.items():
-        missing = {event.id for event in events if _stream_id(record, event.id) is None and not _is_work(event.subject)}
+        missing = {event.id for event in events if not _is_work(event.subject)} - ids
         must(not missing, "INV-10", f"{service} committed and never published {sorted(missing)[:3]}")
-    letters = Counter(_place_of(record, stored) for stored in record.stored.get("DLQ", ()))
+    letters = Counter(_letter_of(record, stored) for stored in record.stored.get("DLQ", ()))
     for service, member in record.world.members.items():
         inbox = record.world.databases[service].inbox
         for durable in durables_of(service):
@@ -145,31 +149,15 @@ def _is_work(subject: str) -> bool:
     return subject.startswith(("gpuyard.cmd.", "gpuyard.state."))
 
 
-def _stream_id(record: Record, event_id: str) -> str | None:
-    ids: set[str] | None = record.__dict__.get("_all_ids")
-    if ids is None:
-        ids = record.__dict__["_all_ids"] = {stored.event_id for found in record.stored.values() for stored in found}
-    return event_id if event_id in ids else None
-
-
-def _place_of(record: Record, stored: Any) -> tuple[str, str, int]:
-    message = record.world.bus.streams["DLQ"].messages[stored.sequence]
-    content = decode_letter(message.body)
+def _letter_of(record: Record, stored: Stored) -> tuple[str, str, int]:
+    """Who wrote a dead letter, and of which message: stream and sequence."""
+    content = from_json(record.world.bus.streams["DLQ"].messages[stored.sequence].body)
     return content["service"], content["stream"], content["sequence"]
-
-
-def decode_letter(body: bytes) -> dict[str, Any]:
-    """A dead letter's fields."""
-    from pydantic_core import from_json
-
-    return from_json(body)
 
 
 def _must_be_done(
     service: str, stream: str, message: Any, handlers: Any, inbox: set[str], letters: Counter[tuple[str, str, int]], filters: Iterable[str]
 ) -> None:
-    from gpuyard_contracts.permissions import is_allowed
-
     if not is_allowed(tuple(filters), message.subject):
         return
     try:

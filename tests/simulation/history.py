@@ -107,7 +107,7 @@ class History:
 
     def step(self) -> None:
         """One thing that can happen."""
-        self.accidents.end_what_is_over()
+        self.end_accidents()
         draw = self.random.random()
         if draw < 0.045:
             self.pass_time(self.random.choice([0.05, 0.3, 1.0, 2.0, 3.0]))
@@ -118,6 +118,11 @@ class History:
         elif not self.work():
             self.pass_time(self.random.choice([0.3, 1.0, 1.0, 2.0]))
         self.look()
+
+    def end_accidents(self) -> None:
+        """What has lasted long enough ends."""
+        if self.accidents.end_what_is_over():
+            self.checkers.check()
 
     def work(self) -> bool:
         """A service or a node does something. False: nobody can."""
@@ -182,9 +187,10 @@ class History:
             passed = (self.world.clock.now() - began).total_seconds()
             if passed > REST_SECONDS or self.steps - steps > REST_STEPS:
                 raise Violation("INV-3", f"no rest after {passed:.0f} s and {self.steps - steps} steps: {unrest(self.checkers.record)}")
-            self.accidents.end_what_is_over()
+            self.end_accidents()
             if not self.accidents.pending and passed - looked_at > LOOK_AGAIN_SECONDS:
                 self.people_look()
+                self.look()
                 looked_at = passed
             most = MOST_A_ROUND if self._is_whole() else FEW_A_ROUND
             for _ in range(most):
@@ -198,7 +204,11 @@ class History:
     def _is_whole(self) -> bool:
         """Whether bus, streams and databases are there; else services try again and again at one instant."""
         bus = self.world.bus
-        away = [bus.is_away, *(found.is_away for found in self.world.databases.values()), *(found.is_full for found in bus.streams.values())]
+        away = [
+            bus.is_away,
+            *(found.is_away for found in self.world.databases.values()),
+            *(found.is_full for found in bus.streams.values()),
+        ]
         return not any(away)
 
     def people_look(self) -> None:

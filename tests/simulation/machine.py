@@ -1,8 +1,8 @@
 """A machine of the simulation: its cards, and what truly runs on it.
 
-This is the truth that the checkers hold everything else against. A process ends by itself, by a stop, when the lease of its keeper is over
-or when the machine loses its power; each at its own instant of virtual time, however late anybody looks. The keeper (which starts, stops and
-fences) outlives the agent, as the real one does; a reboot ends both.
+This is the truth that the checkers hold everything else against. A process ends by itself, by a stop, when the lease of its keeper is
+over or when the machine loses its power; each at its own instant of virtual time, however late anybody looks. The keeper (which starts,
+stops and fences) outlives the agent, as the real one does; a reboot ends both.
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
-"""What tenants (and strangers) do in the simulation: good requests, malformed ones, repeats, cancels, asks that can never be served; through
-the api and straight on the bus. And one who is no tenant: a second proposer that sends plans of its own to placement, as a scheduler that
-is wrong or doubled would.
+"""What tenants (and strangers) do in the simulation: good requests, malformed ones, repeats, cancels, asks that can never be served;
+through the api and straight on the bus. And one who is no tenant: a second proposer that sends plans of its own to placement, as a
+scheduler that is wrong or doubled would.
 
 Everything that was sent is remembered, for the checkers to hold the outcome against.
 """
