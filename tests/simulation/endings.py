@@ -13,6 +13,7 @@ from typing import Any
 from gpuyard_contracts.envelope import Malformed, decode
 from gpuyard_contracts.messages.billing import LedgerPostedV1
 from gpuyard_contracts.messages.placement import AllocationCommittedV1, AllocationReleasedV1, AllocationStartedV1
+from gpuyard_contracts.messages.scheduler import JobRejectedV1
 from gpuyard_contracts.permissions import is_allowed
 from gpuyard_contracts.topology import durables_of
 from pydantic_core import from_json
@@ -33,6 +34,8 @@ def check_rest(record: Record, checkers: Checkers) -> None:
     every_request_has_one_outcome(record, checkers)
     outcomes_are_true(record, checkers)
     views_agree(record, checkers)
+    memory_is_what_the_databases_hold(record)
+    traces_are_whole(record)
     nothing_is_lost(record)
     money_is_right(record)
     intervals_are_true(record)
@@ -63,7 +66,7 @@ def unrest(record: Record) -> str:
 
 def nothing_is_left(record: Record, checkers: Checkers) -> None:
     """Nothing is held by anybody's word, and nothing runs."""
-    must(not checkers.capacity.live, "INV-4", f"never released: {sorted(checkers.capacity.live)}")
+    must(not checkers.holds.live, "INV-4", f"never released: {sorted(checkers.holds.live)}")
     for agent in record.agents:
         must(not agent.machine.running, "INV-5", f"{sorted(agent.machine.running)} run on {agent.node_id}")
         must(not agent.journal.orders, "INV-5", f"{agent.node_id} waits for {sorted(agent.journal.orders)}")
@@ -71,7 +74,7 @@ def nothing_is_left(record: Record, checkers: Checkers) -> None:
 
 def every_request_has_one_outcome(record: Record, checkers: Checkers) -> None:
     """INV-3: accepted and ended, or rejected; never both, never neither."""
-    jobs = checkers.jobs
+    jobs = checkers.lives
     must(set(jobs.ended) == jobs.queued, "INV-3", f"accepted and not ended: {sorted(jobs.queued - set(jobs.ended))}")
     for job_id, asked in record.tenants.asked.items():
         outcomes = (job_id in jobs.queued, job_id in jobs.rejected)
@@ -89,7 +92,7 @@ def _of_attempt(record: Record, job_id: str, attempt: int) -> list[Process]:
 
 def outcomes_are_true(record: Record, checkers: Checkers) -> None:
     """What is said of a job's end is what truly happened."""
-    for job_id, ended in checkers.jobs.ended.items():
+    for job_id, ended in checkers.lives.ended.items():
         asked = record.tenants.asked[job_id]
         last = _of_attempt(record, job_id, ended.attempt)
         told = f"{job_id} ({asked.kind}): {ended.state}, {ended.reason}, {ended.detail}"
@@ -107,6 +110,33 @@ def outcomes_are_true(record: Record, checkers: Checkers) -> None:
             must(asked.kind == "permanent" or not any(found.is_clean for found in last), "truth", told)
 
 
+def traces_are_whole(record: Record) -> None:
+    """From the acceptance to the ledger everything of a job lies in one trace, under the job's id."""
+    traces: dict[str, set[str]] = {}
+    for events in record.committed.values():
+        for event in events:
+            job_id = getattr(event.data, "job_id", None)
+            if job_id is None or event.type.startswith("gpuyard.req.") or isinstance(event.data, JobRejectedV1):
+                continue  # who is turned away may ask again, in another trace
+            must(event.correlation_id == job_id, "trace", f"{event.type} of {job_id} is correlated with {event.correlation_id}")
+            must(event.traceparent is not None, "trace", f"{event.type} of {job_id} has no trace")
+            traces.setdefault(job_id, set()).add((event.traceparent or "").split("-")[1])
+    for job_id, found in traces.items():
+        is_asked = job_id in record.tenants.asked and record.tenants.asked[job_id].spec is not None
+        must(len(found) == 1 or not is_asked, "trace", f"{job_id} lies in {len(found)} traces")
+
+
+def memory_is_what_the_databases_hold(record: Record) -> None:
+    """What every service has in memory are its committed rows."""
+    for name, member in record.world.members.items():
+        for table in member.store.tables:
+            if table.name == "requests":
+                continue  # of these only the ids are kept
+            memory = {table.key(row): row for row in table.values()}
+            committed = {key: row for key, row in record.rows(name, table.name).items() if table.keep(row)}
+            must(memory == committed, "views", f"{name} has other {table.name} in memory than in its database")
+
+
 def views_agree(record: Record, checkers: Checkers) -> None:
     """Scheduler, api and placement see the same empty fleet and the same ended jobs."""
     store = record.world.store("scheduler")
@@ -116,12 +146,12 @@ def views_agree(record: Record, checkers: Checkers) -> None:
     must(not any(store.fleet.planned.values()), "views", f"the scheduler has plans left: {store.fleet.planned}")
     must(not any((used.milli, used.mib, used.live) != (0, 0, 0) for used in store.usage.by_tenant.values()), "INV-8", "use is left over")
     must(len(store.queue) == 0, "views", "somebody waits")
-    for job_id, ended in checkers.jobs.ended.items():
+    for job_id, ended in checkers.lives.ended.items():
         row = record.rows("api", "jobs").get(job_id)
         shown = None if row is None else (row.state, row.reason)
         must(shown == (ended.state, ended.reason), "views", f"api shows {shown} for {job_id}, it is {(ended.state, ended.reason)}")
     true = {agent.node_id: {card.uuid for card in agent.machine.cards} for agent in record.agents}
-    shown_cards = {name: {card.uuid for card in state.facts.gpus} for name, state in checkers.capacity.states.items()}
+    shown_cards = {name: {card.uuid for card in state.facts.gpus} for name, state in checkers.holds.states.items()}
     must(shown_cards == true, "views", f"the fleet is {true}, placement shows {shown_cards}")
 
 
@@ -137,7 +167,9 @@ def nothing_is_lost(record: Record) -> None:
         for durable in durables_of(service):
             for message in record.world.bus.streams[durable.stream].messages.values():
                 _must_be_done(service, durable.stream, message, member.service.handlers, inbox, letters, durable.filters)
-    unreadable = sum(1 for (service, stream, _) in letters if (service, stream) == ("scheduler", "REQUESTS"))
+    strange = [place for place in letters if place[:2] != ("scheduler", "REQUESTS")]
+    must(not strange, "INV-10", f"dead letters of messages that all are in order: {strange}")
+    unreadable = len(letters)
     must(unreadable == record.tenants.unreadable, "INV-10", f"{record.tenants.unreadable} unreadable requests, {unreadable} letters")
     told = Counter(row.event_id for row in record.journal("api", "job_events"))
     twice = [event_id for event_id, times in told.items() if times > 1]

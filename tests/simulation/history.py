@@ -97,6 +97,7 @@ class History:
             for _ in range(STEPS):
                 self.step()
             self.rest()
+            self.start_again()
             check_rest(self.checkers.record, self.checkers)
         except Violation as violation:
             violation.add_note(f"seed {self.seed}, step {self.steps}, {self.world.clock.now().isoformat()}; the last steps:")
@@ -200,6 +201,27 @@ class History:
             self.tenants.post()
             self.pass_time(self.random.choice([0.5, 2.0, 2.5, 3.0]))
             self.look()
+
+    def start_again(self) -> None:
+        """Every service dies once more and starts on what it committed. Raises Violation where that makes anything of jobs or money."""
+        before = self._told()
+        for name in self.world.members:
+            self.world.crash(name)
+            self.world.restart(name)
+        self.look()
+        for _ in range(3):
+            while self.work():
+                self.look()
+            self.pass_time(1.0)
+            self.look()
+        news = self._told() - before
+        if news:
+            raise Violation("restart", f"a restart at rest says something new: {sorted(news)[:3]}")
+
+    def _told(self) -> set[tuple[str, str]]:
+        """Everything said so far about jobs, allocations and money, by type and id."""
+        committed = self.checkers.record.committed.values()
+        return {(event.type, event.id) for events in committed for event in events if hasattr(event.data, "job_id")}
 
     def _is_whole(self) -> bool:
         """Whether bus, streams and databases are there; else services try again and again at one instant."""

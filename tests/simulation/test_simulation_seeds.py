@@ -36,7 +36,7 @@ def test_histories_are_full_of_trouble() -> None:
     dead: set[str] = set()
     for seed in range(8):
         history = run(seed)
-        ends |= {ended.state for ended in history.checkers.jobs.ended.values()}
+        ends |= {ended.state for ended in history.checkers.lives.ended.values()}
         releases |= {data.reason for data in history.checkers.record.said_of("placement", AllocationReleasedV1)}
         dead |= {line.split(" dies at ")[0] for line in history.world.log if " dies at " in line}
     assert ends == {"succeeded", "failed", "cancelled", "expired"}
