@@ -28,7 +28,7 @@ THEMES: dict[str, tuple[str, ...]] = {
     "power": ("power_is_lost",),
     "cards": ("card_gets_hot", "card_is_lost", "card_has_fatal_error"),
     "operators": ("operator_cordons", "operator_drains"),
-    "outages": ("database_is_away", "bus_is_away", "stream_is_full", "everything_stands_still"),
+    "outages": ("database_is_away", "bus_is_away", "stream_is_full", "another_leads", "everything_stands_still"),
     "office": ("prices_change", "tenant_is_suspended"),
 }
 WEIGHTS = {"most_networks_are_cut": 0.1, "card_has_fatal_error": 0.5, "bus_is_away": 0.5, "everything_stands_still": 0.5}
@@ -45,6 +45,8 @@ class Accidents:
     random: Random
     pending: list[tuple[datetime, Callable[[], None]]] = field(default_factory=list[tuple[datetime, Callable[[], None]]])
     cordons: set[tuple[str, str, str]] = field(default_factory=set[tuple[str, str, str]])
+    overtaken: set[str] = field(default_factory=set[str])
+    """Services that are led by another process, and may not have noticed."""
     is_calm: bool = False
     _holders: int = 0
     _victim: str = ""
@@ -73,8 +75,8 @@ class Accidents:
         now = self._now
         over = [found for found in self.pending if found[0] <= now]
         for item in over:
-            self.pending.remove(item)
             item[1]()
+            self.pending.remove(item)
         return bool(over)
 
     def calm(self) -> None:
@@ -281,6 +283,19 @@ class Accidents:
         self._later(0.5, 8.0, drained)
         return f"{name} is full"
 
+    def give_way(self) -> None:
+        """Somebody has noticed that another process leads: it ends, and starts as the leader that comes after."""
+        for name in sorted(self.overtaken):
+            self.world.crash(name)
+        self.overtaken.clear()
+
+    def another_leads(self) -> str:
+        """Another process takes the lead of a service for a moment: the one that we know may not commit any more."""
+        name = self.random.choice(sorted(self.world.databases))
+        self.world.databases[name].epoch += 1
+        self.overtaken.add(name)
+        return f"another process leads {name}"
+
     # Offices.
 
     def prices_change(self) -> str:
@@ -315,5 +330,6 @@ class Accidents:
 
     def everything_stands_still(self) -> str:
         """A jump in time: nobody does anything meanwhile."""
-        self.world.advance(round(self.random.choice([4.0, 8.0, 16.0, 35.0]), 3))
-        return "everything stands still"
+        seconds = self.random.choice([4.0, 8.0, 16.0, 35.0, 150.0, 700.0])
+        self.world.advance(seconds)
+        return f"everything stands still for {seconds:.0f} s"

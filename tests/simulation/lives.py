@@ -88,11 +88,22 @@ class Lives:
             )
             must(is_over == (job_id in self.ended), "INV-3", f"{job_id} is {row.state}, and its end was {'' if is_over else 'not '}told")
             self.rows[job_id] = row
+        self._classes_are_total()
+
+    def _classes_are_total(self) -> None:
+        """Each waiting job is in exactly one class of reasons: the classes sum to what waits."""
+        if not self.record.world.members["scheduler"].is_up:
+            return
+        reasons = self.record.world.store("scheduler").queue.reasons()
+        waiting = sum(1 for row in self.rows.values() if row.state == "queued")
+        must(sum(reasons.values()) == waiting, "waiting", f"{waiting} jobs wait, their reasons are {reasons}")
 
     def check_rejection(self, event: Envelope[Any], whole_since: datetime | None) -> None:
         """Nobody is told that his job could never run if it could; who knows only a part of the fleet may be wrong."""
         said = event.data
-        if whole_since is None or (event.time - whole_since).total_seconds() < self.KNOWN_SECONDS:
+        heard = self.record.world.store("scheduler").fleet.nodes
+        is_known = whole_since is not None and (event.time - whole_since).total_seconds() >= self.KNOWN_SECONDS
+        if not is_known or len(heard) < len(self.record.agents):
             return
         if isinstance(said, JobRejectedV1) and said.reason in ("never-fits", "over-quota-for-ever"):
             spec = self.record.tenants.asked[said.job_id].spec

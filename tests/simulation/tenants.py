@@ -173,6 +173,7 @@ class Tenants:
             self._publish(JobSubmitV1(tenant=tenant, spec=spec, request_id=request_id), request_id)
         else:
             self.posts.append(job)
+            self.asked[job_id] = job
             self.post()
         self.asked[job_id] = job
 

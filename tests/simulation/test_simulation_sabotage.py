@@ -8,7 +8,6 @@ from typing import Any
 import gpuyard_billing.domain.ledger
 import gpuyard_billing.domain.settle
 import gpuyard_billing.posting
-import gpuyard_placement.domain.commit
 import gpuyard_placement.domain.states
 import gpuyard_placement.handlers
 import gpuyard_placement.heartbeats
@@ -35,10 +34,16 @@ HISTORIES = 25
 
 Patch = pytest.MonkeyPatch
 
+PLACING: Any = gpuyard_placement.handlers
+BEATING: Any = gpuyard_placement.heartbeats
+TICKING: Any = gpuyard_placement.ticks
+STATES: Any = gpuyard_placement.domain.states
+LEDGER: Any = gpuyard_billing.domain.ledger
+
 
 def placement_sees(patch: Patch, **lies: Callable[..., Any]) -> None:
     """Placement re-checks plans against a truth in which these answers are lies."""
-    real = gpuyard_placement.handlers.commit
+    real = PLACING.commit
 
     class Lying:
         def __init__(self, truth: Any) -> None:
@@ -48,7 +53,7 @@ def placement_sees(patch: Patch, **lies: Callable[..., Any]) -> None:
             found = getattr(self._truth, name)
             return found if name not in lies else lambda *args: lies[name](found(*args))
 
-    patch.setattr(gpuyard_placement.handlers, "commit", lambda plan, truth, ports: real(plan, Lying(truth), ports))
+    patch.setattr(PLACING, "commit", lambda plan, truth, ports: real(plan, Lying(truth), ports))
 
 
 def the_inbox_is_ignored(patch: Patch) -> None:
@@ -65,13 +70,13 @@ def plans_are_not_checked_against_what_is_held(patch: Patch) -> None:
 
 
 def a_gang_is_committed_in_part(patch: Patch) -> None:
-    real = gpuyard_placement.handlers.commit
+    real = PLACING.commit
 
     def commit(plan: Any, truth: Any, ports: range) -> Any:
         found = real(plan, truth, ports)
         return replace(found, held=found.held[:-1]) if isinstance(found, Committed) and len(found.held) > 1 else found
 
-    patch.setattr(gpuyard_placement.handlers, "commit", commit)
+    patch.setattr(PLACING, "commit", commit)
 
 
 def released_slices_stay_in_the_published_state(patch: Patch) -> None:
@@ -114,13 +119,13 @@ def money_is_rounded_down(patch: Patch) -> None:
 
 
 def transactions_do_not_sum_to_zero(patch: Patch) -> None:
-    real = gpuyard_billing.domain.ledger._entries
+    real = LEDGER._entries
 
     def entries(made: Any, debit: Any, credit: Any, micros: int) -> Any:
         one, other = real(made, debit, credit, micros)
         return one, replace(other, amount_micros=other.amount_micros - 1)
 
-    patch.setattr(gpuyard_billing.domain.ledger, "_entries", entries)
+    patch.setattr(LEDGER, "_entries", entries)
 
 
 def everything_is_published_again_under_new_ids(patch: Patch) -> None:
@@ -160,36 +165,35 @@ def nodes_do_not_fence(patch: Patch) -> None:
 
 
 def slices_are_freed_before_the_ranks_are_gone(patch: Patch) -> None:
-    states = gpuyard_placement.domain.states
-    real = states._follow
+    real = STATES._follow
 
     def follow(was: Any, changed: Any, stop: Any, at: Any, **more: Any) -> Moved:
         found = real(was, changed, stop, at, **more)
         if found.now.stop is None or found.is_released:
             return found
-        return Moved(was, states._released(was, found.now.ranks, found.now.stop, found.now.started_at, at), found.tell)
+        return Moved(was, STATES._released(was, found.now.ranks, found.now.stop, found.now.started_at, at), found.tell)
 
-    patch.setattr(states, "_follow", follow)
+    patch.setattr(STATES, "_follow", follow)
 
 
 def who_is_not_listed_is_given_up_at_once(patch: Patch) -> None:
-    real = gpuyard_placement.heartbeats.judge
+    real = BEATING.judge
 
     def judge(now: Any, before: Any, running: Any, unreported: Any, expected: Any, *more: Any) -> Any:
         verdict = real(now, before, running, unreported, expected, *more)
         missing = tuple(key for key, found in expected.items() if found.state.status in ("ordered", "started") and key not in now.running)
         return replace(verdict, vanished=missing)
 
-    patch.setattr(gpuyard_placement.heartbeats, "judge", judge)
+    patch.setattr(BEATING, "judge", judge)
 
 
 def nodes_are_given_up_before_their_lease_is_over(patch: Patch) -> None:
-    real = gpuyard_placement.ticks.watch
+    real = TICKING.watch
 
     def watch(nodes: Any, heard_at: Any, since: Any, sight: Any, at: Any, policy: Any) -> Any:
         return real(nodes, heard_at, since, sight, at, replace(policy, lease=timedelta(seconds=5)))
 
-    patch.setattr(gpuyard_placement.ticks, "watch", watch)
+    patch.setattr(TICKING, "watch", watch)
 
 
 @dataclass(frozen=True)
