@@ -9,7 +9,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 quietly = out=$$($(1) 2>&1) || { echo "$$out"; exit 1; }
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up down logs test check format bench docs lock clean
+.PHONY: help setup demo up down logs test check check-types check-unit format bench docs lock clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -42,8 +42,13 @@ test: .venv/.ready ## run every test (about ten minutes on two cores)
 check: .venv/.ready ## format, lint, types, imports, unit tests
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(MAKE) --silent --jobs=2 check-types check-unit
+
+check-types:
 	@$(call quietly,$(BIN)/lint-imports --no-cache)
 	@$(call quietly,$(BIN)/basedpyright --level error)
+
+check-unit:
 	@$(BIN)/pytest -q -n 2 tests/unit tests/contracts tests/tidy
 
 format: .venv/.ready ## format the code
