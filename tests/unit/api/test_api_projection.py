@@ -135,6 +135,16 @@ def test_a_rejected_request_may_be_taken_later(harness: Harness[ApiStore]) -> No
     assert (job.state, job.ended_at) == ("queued", None)
 
 
+def test_a_rejected_request_that_is_taken_later_lives_whatever_tells_so_first(harness: Harness[ApiStore]) -> None:
+    """The reason why it waits overtakes its acceptance: it has no end any more, or it would leave the memory and never change again."""
+    rejected = JobRejectedV1(tenant="acme", job_id=JOB, request_id="r1", reason="too-many-waiting", detail="cap 0", name="train")
+    _feed_at(harness, 1, rejected)
+    _feed_at(harness, 3, JobWaitingV1(tenant="acme", job_id=JOB, reason="quota", detail="", at=harness.clock.now()))
+    _feed_at(harness, 2, _queued(harness))
+    (job,) = harness.rows("jobs")
+    assert (job.state, job.reason, job.ended_at) == ("queued", "quota", None)
+
+
 def test_a_requeue_clears_the_place_and_keeps_the_attempt(harness: Harness[ApiStore]) -> None:
     """What ran is not running any more; the reason says why."""
     now = harness.clock.now()

@@ -258,6 +258,20 @@ def test_what_is_not_answered_is_told_again() -> None:
     assert isinstance(release, ReleaseV1)
 
 
+def test_after_a_start_the_answer_is_waited_for_before_a_plan_is_sent_again() -> None:
+    """It may lie on the bus since long, and placement may have forgotten what it answered."""
+    found = yard()
+    job_id = found.submit()
+    first = found.plan(job_id)
+    found.h.clock.advance(900)
+    found.h.restart()
+    assert found.h.tick("resend") == []
+    found.h.clock.advance(30)
+    (again,) = found.h.tick("resend")
+    assert isinstance(again, PlaceV1)
+    assert (again.allocation_id, again.ranks) == (first.allocation_id, first.ranks)
+
+
 def test_a_silent_node_flags_its_jobs_and_nothing_more() -> None:
     """Not knowing is not failing: the flag comes and goes once each, the job runs on."""
     found = yard(nodes=2)

@@ -34,9 +34,14 @@ def every_limit(tx: Tx[SchedulerStore]) -> None:
 
 
 def every_resend(tx: Tx[SchedulerStore]) -> None:
-    """Say again what placement has not answered for long: the same plan under the same allocation, the same release."""
+    """Say again what placement has not answered for long: the same plan under the same allocation, the same release.
+
+    Patience begins when we listen: after a start the answer may lie on the bus, and placement may have forgotten the attempt since.
+    """
     store = tx.store
     patience_ms = store.policy.resend * 1000
+    if millis(tx.now) - millis(store.loaded_at) < patience_ms:
+        return
     for job in [*store.ordered.get("placing"), *store.ordered.get("stopping")]:
         if job.ordered_at is None or millis(tx.now) - millis(job.ordered_at) < patience_ms:
             continue

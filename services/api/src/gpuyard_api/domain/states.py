@@ -32,9 +32,12 @@ def after(job: Job, change: Change) -> Job:
     """The job after the event; the very same object where the event changes nothing."""
     if change.version <= job.version:
         return job
-    if job.state in ENDED and not (job.state == "rejected" and change.state == "queued"):
-        return job
-    return replace(job, version=change.version, changed_at=change.at, state=change.state or job.state, **change.fields)
+    fields = change.fields
+    if job.state in ENDED:
+        if not (job.state == "rejected" and change.state == "queued"):
+            return job
+        fields = {"ended_at": None, **fields}  # whatever tells first that it waits: its acceptance may still be on its way
+    return replace(job, version=change.version, changed_at=change.at, state=change.state or job.state, **fields)
 
 
 def introduced(job: Job, name: str, submitted_at: datetime, ranks: int, priority: str, gpu: str) -> Job:
