@@ -330,6 +330,6 @@ class Accidents:
 
     def everything_stands_still(self) -> str:
         """A jump in time: nobody does anything meanwhile."""
-        seconds = self.random.choice([4.0, 8.0, 16.0, 35.0, 150.0, 700.0])
+        seconds = self.random.choice([4.0, 8.0, 16.0, 35.0, 150.0])
         self.world.advance(seconds)
         return f"everything stands still for {seconds:.0f} s"

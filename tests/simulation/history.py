@@ -33,7 +33,7 @@ from tests.simulation.tenants import QUOTAS, Tenants, principal
 
 T = TypeVar("T")
 
-STEPS = 900
+STEPS = 750
 """Steps of trouble in one history."""
 STEP_SECONDS = 0.001
 REST_STEPS = 12_000
@@ -44,7 +44,14 @@ FEW_A_ROUND = 25
 SHOWN = 60
 """Steps that a failure shows."""
 
-FLEET = (("a", 4, "A100-80GB", 81_920), ("b", 4, "A100-80GB", 81_920), ("c", 2, "A100-40GB", 40_960), ("d", 4, "T4", 15_360))
+A100, SMALL, T4, V100 = ("A100-80GB", 81_920), ("A100-40GB", 40_960), ("T4", 15_360), ("V100-16GB", 16_384)
+FLEETS = (
+    (("a", 4, A100), ("b", 4, A100), ("c", 2, SMALL), ("d", 4, T4)),
+    (("a", 4, A100), ("b", 4, A100), ("c", 2, SMALL), ("d", 4, T4)),
+    (("a", 4, A100), ("d", 4, T4)),
+    (("a", 2, A100), ("b", 2, A100), ("c", 2, A100), ("d", 2, T4), ("e", 3, V100), ("f", 2, T4)),
+)
+"""Nodes with their cards; a V100 is not shared. One fleet for each history."""
 
 
 TENANT: dict[str, Any] = {
@@ -84,8 +91,8 @@ class History:
         self.random = Random(f"history {seed}")
         self.world = World(services(), seed=seed, faults=FAULTS, max_batch=8)
         machines = [
-            Machine(name, tuple(Card(f"GPU-{name}-{number}", model, memory) for number in range(cards)), 12_000, 64_000)
-            for name, cards, model, memory in FLEET
+            Machine(name, tuple(Card(f"GPU-{name}-{number}", *kind, is_shared=kind is not V100) for number in range(cards)), 12_000, 64_000)
+            for name, cards, kind in self.random.choice(FLEETS)
         ]
         self.agents = [Agent(self.world, machine, self.random, self.random.choice([0.0, 0.0, 0.0, 1.5, -1.5])) for machine in machines]
         self.tenants = Tenants(self.world, machines, self.random)

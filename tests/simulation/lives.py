@@ -75,10 +75,12 @@ class Lives:
 
     def check(self) -> None:
         """Rows of ended jobs never change; who has ended has a reason."""
+        is_changed = False
         for job_id, row in self.record.rows("scheduler", "jobs").items():
             known = self.rows.get(job_id)
             if known is row:
                 continue
+            is_changed = True
             if known is not None:
                 must(known.ended_at is None, "INV-3", f"{job_id} was {known.state} and is {row.state}")
                 must(row.attempt >= known.attempt, "INV-6", f"{job_id} goes back from attempt {known.attempt} to {row.attempt}")
@@ -88,7 +90,8 @@ class Lives:
             )
             must(is_over == (job_id in self.ended), "INV-3", f"{job_id} is {row.state}, and its end was {'' if is_over else 'not '}told")
             self.rows[job_id] = row
-        self._classes_are_total()
+        if is_changed:
+            self._classes_are_total()
 
     def _classes_are_total(self) -> None:
         """Each waiting job is in exactly one class of reasons: the classes sum to what waits."""

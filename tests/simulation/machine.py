@@ -66,6 +66,7 @@ class Card:
     uuid: str
     model: str
     memory_mib: int
+    is_shared: bool = True
     temperature_c: int = 40
     is_lost: bool = False
 
@@ -138,7 +139,11 @@ class Machine:
             address=f"{self.node_id}.test",
             gpus=tuple(
                 GpuV1(
-                    uuid=card.uuid, model=card.model, memory_mib=card.memory_mib, links=tuple(uuid for uuid in uuids if uuid != card.uuid)
+                    uuid=card.uuid,
+                    model=card.model,
+                    memory_mib=card.memory_mib,
+                    sharing="shared" if card.is_shared else "exclusive",
+                    links=tuple(uuid for uuid in uuids if uuid != card.uuid),
                 )
                 for card in present
             ),

@@ -33,7 +33,10 @@ GHOST = "ghost"
 ROGUE = "rogue"
 """In whose name the second proposer plans; it has no quota."""
 
-GOOD = ("A100:1", "A100:1", "A100:2", "A100:4", "T4:1", "T4:2", "1", "2", "A100:0.5", "T4:0.25", "T4:0.5", "A100:20GB", "T4:4GB", "40GB..")
+GOOD = (
+    "A100:1", "A100:1", "A100:2", "A100:4", "T4:1", "T4:2", "1", "2", "A100:0.5", "T4:0.25", "T4:0.5", "A100:20GB", "T4:4GB", "40GB..",
+    "16GB..20GB",
+)  # fmt: skip
 NEVER = ("H100:1", "A100:16", "T4:64")
 
 
@@ -42,12 +45,13 @@ def could_run(spec: JobSpec, tenant: str, machines: Sequence[Machine]) -> bool:
     machines themselves. Each rank is on one machine, on cards of one kind, each with a card of its own."""
     gpu = spec.gpu
     milli_quota, memory_quota = QUOTAS.get(tenant, (None, None))
-    kinds = {(card.model, card.memory_mib) for machine in machines for card in machine.cards}
-    for model, memory in kinds:
+    kinds = {(card.model, card.memory_mib, card.is_shared) for machine in machines for card in machine.cards}
+    for model, memory, is_shared in kinds:
         is_meant = not gpu.models or any(
             model.lower() == name.lower() or model.lower().startswith(f"{name.lower()}-") for name in gpu.models
         )
-        if not is_meant or memory < (gpu.memory_mib or 0) or memory < (gpu.share_memory_mib or 0):
+        is_large_enough = max(gpu.memory_mib or 0, gpu.share_memory_mib or 0) <= memory <= (gpu.memory_max_mib or memory)
+        if not is_meant or not is_large_enough or (gpu.is_share and not is_shared):
             continue
         share = gpu.milli if gpu.share_memory_mib is None else max(1, gpu.share_memory_mib * 1000 // memory)
         part = gpu.share_memory_mib or (memory if gpu.milli == 1000 else max(1, memory * gpu.milli // 1000))
@@ -119,7 +123,7 @@ class Tenants:
     def submit(self) -> None:
         """A job that can be run."""
         draw = self.random
-        seconds: float | None = draw.choice([0.5, 1, 2, 4, 8, 13, 20, 40])
+        seconds: float | None = draw.choice([0.5, 1, 2, 4, 8, 13, 20, 27])
         ranks = draw.choice([1, 1, 1, 1, 2, 2, 3])
         limit: int | None = draw.choice([None, None, None, 4, 15])
         if draw.random() < (0.5 if limit is not None else 0.04):

@@ -29,7 +29,7 @@ from tests.simulation.agent import Agent
 from tests.simulation.machine import Machine
 from tests.simulation.record import Violation
 
-HISTORIES = 25
+HISTORIES = 60
 """Within so many a broken guard must show."""
 
 Patch = pytest.MonkeyPatch
