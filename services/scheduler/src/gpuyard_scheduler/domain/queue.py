@@ -145,11 +145,6 @@ class Queue:
                 del self.paused[job_id]
                 self._line_up(job)
 
-    @property
-    def next_pause_ms(self) -> int | None:
-        """When the next pause may be over."""
-        return self._pauses[0][0] if self._pauses else None
-
     def _add(self, job: Job) -> None:
         self._waiting[job.tenant] = self._waiting.get(job.tenant, 0) + 1
         if job.not_before is None:
