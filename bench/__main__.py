@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import deciding, hop, latency, ledger, limits, lives, restarts, telemetry
+from bench import deciding, hop, latency, ledger, limits, lives, packing, restarts, telemetry
 from bench.figures import Figures
 from bench.lab import a_lab
 from bench.scale import FULL, QUICK, Scale
@@ -34,7 +34,11 @@ class Measurement:
         return self.keys.startswith(prefix) or prefix.startswith(self.keys)
 
 
-ALONE = (Measurement("decide.", deciding.measure),)
+ALONE = (
+    Measurement("decide.", deciding.measure),
+    Measurement("openb.", packing.measure),
+    Measurement("openb_churn.", packing.measure_churn),
+)
 IN_THE_LAB = (
     Measurement("limit.", limits.measure),
     Measurement("hop.", hop.measure),

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Counts of one run. `rounds`: the middle one of so many is reported. `past_jobs`: so many are in the past when services restart."""
+    """Counts of one run. `rounds`: the middle one of so many is reported. `past_jobs`: so many are in the past when services restart.
+
+    `openb_…`: how many variants of the trace, seeds of each, mean lifetimes, loads in per cent, and policies it is held against."""
 
     rounds: int
     limit_messages: int
@@ -17,6 +19,12 @@ class Scale:
     steady_seconds: int
     life_jobs: int
     past_jobs: int
+    openb_variants: int
+    openb_seeds: int
+    openb_churn_seeds: int
+    openb_lifetimes: float
+    openb_loads: tuple[int, ...]
+    openb_policies: tuple[str, ...]
 
 
 FULL = Scale(
@@ -30,6 +38,12 @@ FULL = Scale(
     steady_seconds=20,
     life_jobs=3_000,
     past_jobs=100_000,
+    openb_variants=4,
+    openb_seeds=10,
+    openb_churn_seeds=2,
+    openb_lifetimes=4.0,
+    openb_loads=(85, 92, 97),
+    openb_policies=("", "best_fit.", "lightest_load."),
 )
 
 QUICK = Scale(
@@ -43,4 +57,10 @@ QUICK = Scale(
     steady_seconds=4,
     life_jobs=500,
     past_jobs=5_000,
+    openb_variants=1,
+    openb_seeds=1,
+    openb_churn_seeds=1,
+    openb_lifetimes=1.0,
+    openb_loads=(97,),
+    openb_policies=("", "best_fit."),
 )

@@ -162,12 +162,9 @@ def test_search_and_explanation_agree(nodes: list[NodeFacts], gpu: Any, ranks: i
 
 def _first(fleet: Fleet, ask: Any) -> tuple[RankPlan, ...]:
     mark = fleet.mark()
-    for kind, pools in fleet.kinds(ask):
-        found = place(ask, fleet, kind, pools)
-        fleet.undo(mark)
-        if not isinstance(found, int):
-            return found
-    return ()
+    found = place(ask, fleet, fleet.kinds(ask))
+    fleet.undo(mark)
+    return () if isinstance(found, int) else found
 
 
 def _hold(fleet: Fleet, held: Job) -> None:
@@ -177,13 +174,16 @@ def _hold(fleet: Fleet, held: Job) -> None:
 
 @given(nodes=fleets(), jobs=queues(), leaves=st.lists(st.integers(0, 11), max_size=12), told=st.booleans())
 def test_the_fleet_is_what_its_holds_leave(nodes: list[NodeFacts], jobs: list[Job], leaves: list[int], told: bool) -> None:
-    """After any history of plans, states and ends the fleet equals one that is built anew from what is held now."""
+    """After any history of plans, states and ends the fleet equals one that is built anew from what is held now; so do warm views of it."""
     fleet = Fleet.of(nodes)
+    asks = [found.ask for found in jobs]
+    _views(fleet, asks)
     plan = decide(snapshot(nodes, jobs), POLICY)
     held = {start.job_id: start.ranks for start in plan.starts}
     for job_id, ranks in held.items():
         for rank in ranks:
             fleet.hold(job_id, rank, None)
+            _views(fleet, asks)
     if told:
         for facts in nodes:
             holds = tuple(
@@ -199,15 +199,23 @@ def test_the_fleet_is_what_its_holds_leave(nodes: list[NodeFacts], jobs: list[Jo
         for rank in ranks:
             anew.hold(job_id, rank, None)
     assert _shape(fleet) == _shape(anew)
+    assert _views(fleet, asks) == _views(anew, asks)
+
+
+def _views(fleet: Fleet, asks: list[Any]) -> list[Any]:
+    """What the board says of these asks."""
+    found = [fleet.board.view(ask, fleet.kinds(ask)) for ask in asks]
+    return [(view.room.tolist(), view.score.tolist()) for view in found]
 
 
 def _shape(fleet: Fleet) -> Any:
     """Everything that a search looks at."""
-    rungs = {
-        (str(key), rung): [entry[:3] for entry in line] for key, pool in fleet.pools.items() for rung, line in pool.rungs.items() if line
-    }
-    partials = {str(key): [entry[:4] for entry in pool.partials] for key, pool in fleet.pools.items()}
-    return rungs, partials, {name: (found.cpu_free, found.memory_free) for name, found in fleet.nodes.items()}
+    fleet.board.catch_up()
+    columns = fleet.board.columns
+    rows = [(bank.node.node_id, bank.pool.kind, bank.row) for bank in fleet.board.banks]
+    arrays = [found.tolist() for found in (columns.milli, columns.mib, columns.empty, columns.joined, columns.cpu, columns.memory)]
+    idle = {str(key): pool.idle_milli for key, pool in fleet.pools.items()}
+    return rows, arrays, idle, {name: (found.cpu_free, found.memory_free) for name, found in fleet.nodes.items()}
 
 
 @given(

@@ -17,7 +17,8 @@ def _free(fleet: Fleet) -> tuple[int, int]:
 
 def _filed(fleet: Fleet) -> int:
     """Empty cards as the search sees them."""
-    return sum(whole * len(line) for pool in fleet.pools.values() for (whole, _), line in pool.rungs.items())
+    fleet.board.catch_up()
+    return int(fleet.board.columns.empty.sum())
 
 
 def test_a_plan_holds_until_it_is_shown_and_after() -> None:
@@ -81,7 +82,8 @@ def test_a_cordon_closes_and_opens_again_with_what_is_held() -> None:
     fleet.put(node("a", 3, version=3, holds=(HOLD,)))
     assert _free(fleet) == (1, 126_000)
     assert _filed(fleet) == 1
-    assert [len(pool.partials) for pool in fleet.pools.values()] == [1]
+    assert fleet.board.columns.milli.tolist() == [[0, 500, 1000]]
+    assert [pool.idle_milli for pool in fleet.pools.values()] == [1500]
 
 
 def test_a_removed_node_takes_nothing_and_does_not_come_back_by_old_news() -> None:

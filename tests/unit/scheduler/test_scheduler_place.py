@@ -16,13 +16,10 @@ from tests.unit.scheduler.scheduler_world import cards, node, spec
 
 
 def _place(fleet: Fleet, gpu: Any, **other: Any) -> tuple[RankPlan, ...]:
-    """Place on the first kind that takes it, and keep it held; () where none does."""
+    """Place it, and keep it held; () where it finds no room."""
     ask = ask_of(spec(gpu, **other))
-    for kind, pools in fleet.kinds(ask):
-        found = place(ask, fleet, kind, pools)
-        if not isinstance(found, int):
-            return found
-    return ()
+    found = place(ask, fleet, fleet.kinds(ask))
+    return () if isinstance(found, int) else found
 
 
 def _positions(plans: tuple[RankPlan, ...]) -> list[int]:
@@ -184,9 +181,10 @@ def test_a_card_of_which_the_job_was_moved_away_is_avoided() -> None:
     fleet = Fleet.of([node("a", 1), node("b", 1)])
     away = ask_of(spec(1), avoid_gpus=frozenset({"GPU-a-0"}))
     assert settled(away, fleet) == away
-    ((kind, pools),) = fleet.kinds(away)
-    assert [plan.node_id for plan in place(away, fleet, kind, pools)] == ["b"]  # pyright: ignore[reportGeneralTypeIssues]
-    assert place(away, fleet, kind, pools) == 0
+    found = place(away, fleet, fleet.kinds(away))
+    assert not isinstance(found, int)
+    assert [plan.node_id for plan in found] == ["b"]
+    assert place(away, fleet, fleet.kinds(away)) == 0
     nowhere = ask_of(spec(1), avoid_nodes=frozenset({"a", "b"}))
     assert settled(nowhere, fleet) == ask_of(spec(1))
 

@@ -6,9 +6,11 @@ from gpuyard_runtime.settings import ServiceSettings
 from pydantic import Field
 
 from gpuyard_scheduler.domain.policy import Policy
+from gpuyard_scheduler.domain.scoring import Weights
 
 Seconds = Annotated[int, Field(ge=0, le=366 * 86400)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
+Weight = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
 class SchedulerSettings(ServiceSettings):
@@ -28,10 +30,28 @@ class SchedulerSettings(ServiceSettings):
     resend_seconds: Number = 30
     parked_seconds: Seconds = 5
     settle_seconds: Seconds = 3
+    weight_waste: Weight = Weights().waste
+    weight_starved: Weight = Weights().starved
+    weight_kept: Weight = Weights().kept
+    weight_apart: Weight = Weights().apart
+    weight_fragment: Weight = Weights().fragment
+    weight_pack: Weight = Weights().pack
+    weight_spread: Weight = Weights().spread
+    score_step: Number = Weights().step
 
     def policy(self) -> Policy:
         """The policy that these settings make."""
         return Policy(
+            weights=Weights(
+                waste=self.weight_waste,
+                starved=self.weight_starved,
+                kept=self.weight_kept,
+                apart=self.weight_apart,
+                fragment=self.weight_fragment,
+                pack=self.weight_pack,
+                spread=self.weight_spread,
+                step=self.score_step,
+            ),
             promised_wait={
                 "gold": self.promised_wait_gold_seconds,
                 "silver": self.promised_wait_silver_seconds,

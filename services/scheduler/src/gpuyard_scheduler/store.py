@@ -16,10 +16,12 @@ from gpuyard_runtime.table import Column, Index, Table
 from gpuyard_scheduler.domain.admit import Rate
 from gpuyard_scheduler.domain.decide import Plan, stamp_of
 from gpuyard_scheduler.domain.fleet import Fleet
+from gpuyard_scheduler.domain.mix import WINDOW, Mix
 from gpuyard_scheduler.domain.model import EPOCH, Job, Kind, Reservation, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.queue import Queue
 from gpuyard_scheduler.domain.quota import Usage
+from gpuyard_scheduler.domain.scoring import Scoring
 from gpuyard_scheduler.domain.snapshot import Snapshot
 from gpuyard_scheduler.mapping import rows
 from gpuyard_scheduler.mapping.rows import Request, Sight
@@ -62,6 +64,7 @@ _LIVE_JOBS = (
     "from jobs j join requests r using (job_id) where j.ended_at is null"
 )
 _YOUNGEST = "select job_id from (select job_id, submitted_at from requests order by submitted_at desc limit $1) as y order by submitted_at"
+_LAST_SPECS = "select spec from (select spec, submitted_at from requests order by submitted_at desc limit $1) as y order by submitted_at"
 _GONE = Request("", "", "", None, EPOCH, None)
 
 
@@ -121,6 +124,9 @@ class SchedulerStore(Store):
         self.queue = Queue()
         self.usage = Usage()
         self.tenants: dict[str, Tenant] = {}
+        self.mix = Mix()
+        """What kinds of jobs come: where it is good to put one depends on it. Learnt anew at each start, from the last requests."""
+        self._scoring = Scoring(policy.weights)
         self.shaped_at: datetime = datetime.min.replace(tzinfo=UTC)
         """When the fleet last got other hardware."""
         self.loaded_at: datetime = self.shaped_at
@@ -142,13 +148,14 @@ class SchedulerStore(Store):
         self.by_node: Index[str, Job] = self.jobs.index_each(lambda job: {plan.node_id for plan in job.ranks})
         self.ordered: Index[str, Job] = self.jobs.index(lambda job: job.state if job.state in ("placing", "stopping") else None)
         self.by_state: Index[str, Job] = self.jobs.index(lambda job: job.state)
-        for follower in (self.queue.move, self.usage.move, self._follow_plan, self._follow_limit):
+        for follower in (self.queue.move, self.usage.move, self.mix.move, self._follow_plan, self._follow_limit):
             self.jobs.follow(follower)
 
     async def load(self, conn: Connection) -> None:
         """Read what lives, and the ids of what was."""
         self.requests.remember(record["job_id"] for record in await conn.fetch(_YOUNGEST, REMEMBERED))
         self.jobs.restore(rows.job_of(record) for record in await conn.fetch(_LIVE_JOBS))
+        self.mix.learn(rows.ask_in(record["spec"]) for record in await conn.fetch(_LAST_SPECS, WINDOW))
         self.parked.restore([rows.request_of(record) for record in await conn.fetch(select_sql(self.parked))])
         self.sight.restore([self.sight.of_record(record) for record in await conn.fetch(select_sql(self.sight))])
 
@@ -197,7 +204,16 @@ class SchedulerStore(Store):
             reservations=self.reservations,
             reservations_version=self.reservations_version,
             is_blind=sight is not None and sight.is_blind,
+            scoring=self.scoring,
         )
+
+    @property
+    def scoring(self) -> Scoring:
+        """How places are told from each other now."""
+        outlook = self.mix.outlook()
+        if outlook is not self._scoring.outlook:
+            self._scoring = Scoring(self.policy.weights, outlook)
+        return self._scoring
 
     def note(self, plan: Plan, now: datetime) -> None:
         """Keep what a plan found out; its starts must have been put before."""

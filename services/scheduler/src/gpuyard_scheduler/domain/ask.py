@@ -55,3 +55,8 @@ def takes(ranks_slices: tuple[tuple[Slice, ...], ...]) -> tuple[int, int]:
     milli = sum(part.milli for slices in ranks_slices for part in slices)
     mib = sum(part.memory_mib for slices in ranks_slices for part in slices)
     return milli, mib
+
+
+def has_labels(ask: Ask, labels: dict[str, str]) -> bool:
+    """Whether a node carries every label that is asked for."""
+    return all(labels.get(key) == value for key, value in ask.labels)

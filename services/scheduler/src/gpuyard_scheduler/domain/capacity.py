@@ -1,6 +1,6 @@
 """Whether an ask could ever be served by the fleet as it is built, whoever holds what now."""
 
-from gpuyard_scheduler.domain.ask import need, portion
+from gpuyard_scheduler.domain.ask import has_labels, need, portion
 from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.model import Ask, Kind, Tenant
 from gpuyard_scheduler.domain.pool import Bank, Pool
@@ -67,8 +67,3 @@ def most_ranks(ask: Ask, bank: Bank, is_open_only: bool) -> int:
     if not is_open_only:  # a card that is lost may come back, as a silent node may; of what kind it was is not told
         cards += sum(1 for uuid in node.facts.lost_gpus if uuid not in node.cards and uuid not in ask.avoid_gpus)
     return min(cards // ask.cards, node.facts.cpu_milli // ask.cpu_milli, node.facts.memory_mib // ask.memory_mib)
-
-
-def has_labels(ask: Ask, labels: dict[str, str]) -> bool:
-    """Whether a node carries every label that is asked for."""
-    return all(labels.get(key) == value for key, value in ask.labels)

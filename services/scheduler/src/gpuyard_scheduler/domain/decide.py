@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 
 from gpuyard_scheduler.domain import verdicts
-from gpuyard_scheduler.domain.ask import need
+from gpuyard_scheduler.domain.ask import need, takes
 from gpuyard_scheduler.domain.capacity import settled
+from gpuyard_scheduler.domain.fleet import Kinds
 from gpuyard_scheduler.domain.model import Ask, Kind, RankPlan, Reservation, Start, Verdict
 from gpuyard_scheduler.domain.order import Place, place_of, weighted_share
 from gpuyard_scheduler.domain.place import NOBODY, place
 from gpuyard_scheduler.domain.policy import PRIORITY_RANK, Policy
-from gpuyard_scheduler.domain.pool import Pool
 from gpuyard_scheduler.domain.queue import Group, GroupKey, Stamp
 from gpuyard_scheduler.domain.quota import Used, above_quota, used_with
 from gpuyard_scheduler.domain.reserve import may_backfill, reserve
@@ -26,7 +26,6 @@ from gpuyard_scheduler.domain.snapshot import Snapshot
 
 NEVER = Reservation(Kind("", 0), "", NOBODY, None, 0)
 
-Kinds = tuple[tuple[Kind, tuple[Pool, ...]], ...]
 _Head = tuple[int, int, str, int, Group]
 """-priority, aged µs, job id, place in the line, line."""
 
@@ -43,6 +42,7 @@ class Plan:
 
 def decide(snapshot: Snapshot, policy: Policy) -> Plan:
     """The plan for this snapshot."""
+    snapshot.fleet.board.use(snapshot.scoring)
     cycle = _Cycle(snapshot, policy)
     mark = snapshot.fleet.mark()
     try:
@@ -88,7 +88,7 @@ class _Cycle:
         self._used: dict[str, Used] = {}
         self._holders: dict[Kind, Place] = {}
         self._is_let_go = False
-        self._cannot: dict[tuple[Ask, Kind, frozenset[str]], int] = {}
+        self._cannot: dict[tuple[Ask, Kinds, frozenset[str]], int] = {}
 
     def run(self) -> None:
         """Take heads in order until none is left or the plan is full."""
@@ -155,15 +155,12 @@ class _Cycle:
             self.verdicts[group.key] = verdict
             return False
         barred = self._barred(where, job_id, ask)
-        most = 0
-        for kind, pools in kinds:
-            found = self._try(ask, kind, pools, barred)
-            if not isinstance(found, int):
-                self._start(group, job_id, Start(job_id, found, self._seen(found)), need(ask, kind))
-                return True
-            most = max(most, found)
-        self.verdicts[group.key] = self._blocked(where, group, job_id, ask, kinds, barred, most)
-        return False
+        found = self._try(ask, kinds, barred)
+        if isinstance(found, int):
+            self.verdicts[group.key] = self._blocked(where, group, job_id, ask, kinds, barred, found)
+            return False
+        self._start(group, job_id, Start(job_id, found, self._seen(found)), takes(tuple(plan.slices for plan in found)))
+        return True
 
     def _affordable(self, tenant: str, ask: Ask) -> tuple[Kinds, Verdict | None]:
         """The kinds that serve the ask within the tenant's quota; a verdict where there is none."""
@@ -192,13 +189,13 @@ class _Cycle:
         ]
         return frozenset().union(*nodes) if nodes else NOBODY
 
-    def _try(self, ask: Ask, kind: Kind, pools: tuple[Pool, ...], barred: frozenset[str]) -> tuple[RankPlan, ...] | int:
+    def _try(self, ask: Ask, kinds: Kinds, barred: frozenset[str]) -> tuple[RankPlan, ...] | int:
         """:func:`place`, remembering what cannot be placed: within a cycle room only becomes less."""
-        key = (ask, kind, barred)
+        key = (ask, kinds, barred)
         known = self._cannot.get(key)
         if known is not None:
             return known
-        found = place(ask, self.fleet, kind, pools, barred)
+        found = place(ask, self.fleet, kinds, barred)
         if isinstance(found, int):
             self._cannot[key] = found
         return found
@@ -228,7 +225,7 @@ class _Cycle:
 
     def _would_fit(self, ask: Ask, kinds: Kinds) -> bool:
         mark = self.fleet.mark()
-        fits = any(not isinstance(self._try(ask, kind, pools, NOBODY), int) for kind, pools in kinds)
+        fits = not isinstance(self._try(ask, kinds, NOBODY), int)
         self.fleet.undo(mark)
         return fits
 

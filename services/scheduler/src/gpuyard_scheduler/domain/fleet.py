@@ -9,12 +9,15 @@ from collections.abc import Iterable
 from gpuyard_contracts.models import is_of_model, plain_model
 
 from gpuyard_scheduler.domain.ask import portion
+from gpuyard_scheduler.domain.board import Board
 from gpuyard_scheduler.domain.links import Layout
 from gpuyard_scheduler.domain.model import Ask, CardFacts, HoldFacts, Kind, NodeFacts, RankPlan, Slice
 from gpuyard_scheduler.domain.pool import Bank, Card, Node, Pool
 
 HoldKey = tuple[str, int]
 """Allocation and rank."""
+Kinds = tuple[tuple[Kind, tuple[Pool, ...]], ...]
+"""Kinds of card, each with its pools."""
 
 
 class Planned:
@@ -38,8 +41,10 @@ class Fleet:
         self.shape = 0
         self.total_milli = 0
         self.total_mib = 0
+        self.board = Board()
         self._trial: list[tuple[Node, RankPlan]] = []
-        self._kinds: dict[Ask, tuple[tuple[Kind, tuple[Pool, ...]], ...]] = {}
+        self._pools_made = 0
+        self._kinds: dict[Ask, Kinds] = {}
         self._layouts: dict[tuple[tuple[frozenset[int], ...], tuple[int | None, ...]], Layout] = {}
         self.ever: dict[tuple[Ask, bool, frozenset[Kind]], bool] = {}
         """What :mod:`gpuyard_scheduler.domain.capacity` has worked out for the present shape."""
@@ -124,9 +129,9 @@ class Fleet:
         trial = self._trial
         while len(trial) > mark:
             node, plan = trial.pop()
-            _give(node, plan.slices, plan.cpu_milli, plan.memory_mib)
+            self._give(node, plan.slices, plan.cpu_milli, plan.memory_mib)
 
-    def kinds(self, ask: Ask) -> tuple[tuple[Kind, tuple[Pool, ...]], ...]:
+    def kinds(self, ask: Ask) -> Kinds:
         """The kinds of card that can serve the ask, the smallest memory first, each with its pools in the ask's zone."""
         found = self._kinds.get(ask)
         if found is None:
@@ -164,12 +169,14 @@ class Fleet:
             node.memory_free -= hold[2]
         for bank in node.banks:
             bank.pool.add(bank)
+            self.board.add(bank)
 
     def _add_bank(self, node: Node, kind: Kind, sharing: str, cards: list[CardFacts]) -> None:
         key = (kind, node.facts.zone, sharing)
         pool = self.pools.get(key)
         if pool is None:
-            pool = self.pools[key] = Pool(kind, node.facts.zone, sharing)
+            self._pools_made += 1
+            pool = self.pools[key] = Pool(kind, node.facts.zone, sharing, self._pools_made)
             self._kinds.clear()
         bank = Bank(node, pool, self._layout(cards))
         shut = {gpu for _, gpu in node.facts.cordons if gpu is not None} | node.facts.lost_gpus
@@ -194,6 +201,7 @@ class Fleet:
     def _remove(self, node: Node) -> None:
         for bank in node.banks:
             bank.pool.remove(bank)
+            self.board.remove(bank)
             self.total_milli -= 1000 * len(bank.cards)
             self.total_mib -= bank.pool.kind.memory_mib * len(bank.cards)
             if not bank.pool.banks:
@@ -228,12 +236,29 @@ class Fleet:
         node.memory_free -= memory_mib
         for part in slices:
             card = node.cards.get(part.gpu_uuid)
+            if card is not None and card.is_open:
+                card.bank.pool.idle_milli -= part.milli
+        for bank in node.banks:
+            self.board.touch(bank)
+
+    def _give(self, node: Node, slices: tuple[Slice, ...], cpu_milli: int, memory_mib: int) -> None:
+        for part in slices:
+            card = node.cards.get(part.gpu_uuid)
             if card is not None:
-                card.bank.pool.file_card(card)
-        node.file()
+                card.free_milli += part.milli
+                card.free_mib += part.memory_mib
+                card.holds -= 1
+                if not card.holds and card.is_open:
+                    card.bank.mask |= 1 << card.position
+                if card.is_open:
+                    card.bank.pool.idle_milli += part.milli
+        node.cpu_free += cpu_milli
+        node.memory_free += memory_mib
+        for bank in node.banks:
+            self.board.touch(bank)
 
     def _free(self, node: Node, slices: tuple[Slice, ...], cpu_milli: int, memory_mib: int) -> None:
-        _give(node, slices, cpu_milli, memory_mib)
+        self._give(node, slices, cpu_milli, memory_mib)
         self.gains += 1
         for bank in node.banks:
             bank.pool.gains += 1
@@ -271,18 +296,3 @@ def _occupy_cards(node: Node, slices: tuple[Slice, ...]) -> None:
             card.free_mib -= part.memory_mib
             card.holds += 1
             card.bank.mask &= ~(1 << card.position)
-
-
-def _give(node: Node, slices: tuple[Slice, ...], cpu_milli: int, memory_mib: int) -> None:
-    for part in slices:
-        card = node.cards.get(part.gpu_uuid)
-        if card is not None:
-            card.free_milli += part.milli
-            card.free_mib += part.memory_mib
-            card.holds -= 1
-            if not card.holds and card.is_open:
-                card.bank.mask |= 1 << card.position
-            card.bank.pool.file_card(card)
-    node.cpu_free += cpu_milli
-    node.memory_free += memory_mib
-    node.file()

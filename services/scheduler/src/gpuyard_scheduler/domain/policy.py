@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from gpuyard_scheduler.domain.scoring import Weights
+
 PRIORITY_RANK = MappingProxyType({"high": 2, "normal": 1, "low": 0})
 """Priority classes; a higher number goes first."""
 
@@ -19,6 +21,7 @@ def _reserve_after() -> dict[str, int]:
 class Policy:
     """How the queue is ordered, what pauses are kept and where patience ends. Seconds unless the name says otherwise.
 
+    - `weights`: of the terms that tell places from each other, see :mod:`gpuyard_scheduler.domain.scoring`.
     - `promised_wait`: by SLA class; urgency is waited / promised in quarters, at most `urgency_cap` of them: beyond it shares decide.
     - `reserve_after`: by priority class, how long a head waits before room is kept for it; `replan`: how long such a plan is trusted, and
       how rarely one is made for each kind of card; `reserve_nodes`: how many nodes it looks at; `start_slack`: from a plan to running.
@@ -31,6 +34,7 @@ class Policy:
       a start no waiting reasons are said.
     """
 
+    weights: Weights = field(default_factory=Weights)
     promised_wait: dict[str, int] = field(default_factory=_promised)
     urgency_cap: int = 16
     reserve_after: dict[str, int] = field(default_factory=_reserve_after)

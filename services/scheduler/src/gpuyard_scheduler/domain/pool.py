@@ -1,26 +1,17 @@
-"""Free capacity, sorted so that the best place is found without walking the fleet.
+"""Cards, nodes, and what is left of them.
 
-A :class:`Node` has one :class:`Bank` for each kind of its cards; a :class:`Pool` holds the banks of one kind in one zone. Banks with empty
-cards are filed by (empty cards, largest linked set), within that by free CPU and memory; partly used cards are filed by what they have
-left. Whoever changes a node files it again (:meth:`Node.file`); ties are broken by the node's id, never by the order of arrival.
+A :class:`Node` has one :class:`Bank` for each kind of its cards; a :class:`Pool` holds the banks of one kind in one zone. These objects are
+the truth of what is free; :mod:`gpuyard_scheduler.domain.board` holds the same as arrays, to search in.
 """
-
-from bisect import bisect_left, insort
 
 from gpuyard_scheduler.domain.links import Layout
 from gpuyard_scheduler.domain.model import CardFacts, HoldFacts, Kind, NodeFacts
-
-Rung = tuple[int, int]
-BankEntry = tuple[int, int, str, "Bank"]
-"""Free milli-CPU, free MiB of memory, node, bank."""
-CardEntry = tuple[int, int, str, int, "Card"]
-"""Free milli-GPU, free MiB, node, position, card."""
 
 
 class Card:
     """One card and what is left of it. `holds` counts who has a part; only a card without any is empty."""
 
-    __slots__ = ("bank", "entry", "facts", "free_mib", "free_milli", "holds", "is_open", "position")
+    __slots__ = ("bank", "facts", "free_mib", "free_milli", "holds", "is_open", "position")
 
     def __init__(self, facts: CardFacts, position: int, bank: "Bank", is_open: bool) -> None:
         self.facts = facts
@@ -30,7 +21,6 @@ class Card:
         self.free_milli = 1000
         self.free_mib = facts.memory_mib
         self.holds = 0
-        self.entry: CardEntry | None = None
 
     @property
     def uuid(self) -> str:
@@ -39,9 +29,9 @@ class Card:
 
 
 class Bank:
-    """The cards of one kind on one node. `mask`: positions of the open, empty ones."""
+    """The cards of one kind on one node. `mask`: positions of the open, empty ones. `row` and `is_changed` are the board's."""
 
-    __slots__ = ("cards", "entry", "layout", "mask", "node", "pool", "rung")
+    __slots__ = ("cards", "is_changed", "layout", "mask", "node", "pool", "row")
 
     def __init__(self, node: "Node", pool: "Pool", layout: Layout) -> None:
         self.node = node
@@ -49,8 +39,8 @@ class Bank:
         self.layout = layout
         self.cards: list[Card] = []
         self.mask = 0
-        self.rung: Rung | None = None
-        self.entry: BankEntry | None = None
+        self.row = -1
+        self.is_changed = False
 
     def without(self, uuids: frozenset[str]) -> int:
         """The mask of open, empty cards that are none of these."""
@@ -77,86 +67,34 @@ class Node:
         self.cards: dict[str, Card] = {}
         self.told: dict[tuple[str, int], HoldFacts] = {}
 
-    def file(self) -> None:
-        """Bring every bank to its place after CPU, memory or cards have changed."""
-        for bank in self.banks:
-            bank.pool.file(bank)
-
 
 class Pool:
-    """The banks of one kind in one zone. `gains` grows whenever something in it becomes free."""
+    """The banks of one kind in one zone. `number` is its own for as long as the fleet lives; `gains` grows when something becomes free.
 
-    __slots__ = ("_orders", "banks", "gains", "kind", "open_banks", "partials", "rungs", "sharing", "zone")
+    `idle_milli` is what is free on its open cards (of open and closed nodes).
+    """
 
-    def __init__(self, kind: Kind, zone: str, sharing: str) -> None:
+    __slots__ = ("banks", "gains", "idle_milli", "kind", "number", "open_banks", "sharing", "zone")
+
+    def __init__(self, kind: Kind, zone: str, sharing: str, number: int) -> None:
         self.kind = kind
         self.zone = zone
         self.sharing = sharing
+        self.number = number
         self.gains = 1
+        self.idle_milli = 0
         self.banks: dict[str, Bank] = {}
         self.open_banks = 0
-        self.rungs: dict[Rung, list[BankEntry]] = {}
-        self.partials: list[CardEntry] = []
-        self._orders: dict[int, list[tuple[tuple[bool, int, int], list[BankEntry]]]] = {}
 
     def add(self, bank: Bank) -> None:
         """Take in a bank with its cards."""
         self.banks[bank.node.node_id] = bank
         self.open_banks += bank.node.is_open
+        self.idle_milli += sum(card.free_milli for card in bank.cards if card.is_open)
         self.gains += 1
-        for card in bank.cards:
-            self.file_card(card)
-        self.file(bank)
 
     def remove(self, bank: Bank) -> None:
         """Forget a bank."""
         del self.banks[bank.node.node_id]
         self.open_banks -= bank.node.is_open
-        self._unfile(bank)
-        for card in bank.cards:
-            self._unfile_card(card)
-
-    def file(self, bank: Bank) -> None:
-        """Put the bank on the rung of its empty cards; one without any, or on a closed node, is on none."""
-        node = bank.node
-        mask = bank.mask
-        if not mask or not node.is_open:
-            self._unfile(bank)
-            return
-        rung = (mask.bit_count(), bank.layout.joined(mask))
-        entry = (node.cpu_free, node.memory_free, node.node_id, bank)
-        if rung == bank.rung and entry == bank.entry:
-            return
-        self._unfile(bank)
-        line = self.rungs.get(rung)
-        if line is None:
-            line = self.rungs[rung] = []
-            self._orders.clear()
-        insort(line, entry)
-        bank.rung, bank.entry = rung, entry
-
-    def file_card(self, card: Card) -> None:
-        """Put a partly used card to its place; an empty, full or closed one has none."""
-        self._unfile_card(card)
-        if card.holds and card.is_open and card.free_milli > 0 and card.free_mib > 0 and card.bank.node.is_open:
-            card.entry = (card.free_milli, card.free_mib, card.bank.node.node_id, card.position, card)
-            insort(self.partials, card.entry)
-
-    def order(self, cards: int) -> list[tuple[tuple[bool, int, int], list[BankEntry]]]:
-        """The rungs that have so many empty cards, the best first: linked before apart, then the fewest empty."""
-        found = self._orders.get(cards)
-        if found is None:
-            keyed = [((joined < cards, whole, joined), line) for (whole, joined), line in self.rungs.items() if whole >= cards]
-            found = self._orders[cards] = sorted(keyed, key=lambda item: item[0])
-        return found
-
-    def _unfile(self, bank: Bank) -> None:
-        if bank.rung is not None and bank.entry is not None:
-            line = self.rungs[bank.rung]
-            del line[bisect_left(line, bank.entry)]
-            bank.rung = bank.entry = None
-
-    def _unfile_card(self, card: Card) -> None:
-        if card.entry is not None:
-            del self.partials[bisect_left(self.partials, card.entry)]
-            card.entry = None
+        self.idle_milli -= sum(card.free_milli for card in bank.cards if card.is_open)

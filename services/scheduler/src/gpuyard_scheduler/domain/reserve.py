@@ -7,8 +7,7 @@ the least still to end are kept, and nothing new goes there. Integers only; a pl
 
 from typing import NamedTuple
 
-from gpuyard_scheduler.domain.ask import portion
-from gpuyard_scheduler.domain.capacity import has_labels
+from gpuyard_scheduler.domain.ask import has_labels, portion
 from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.model import Ask, HoldFacts, Kind, Reservation
 from gpuyard_scheduler.domain.policy import Policy

@@ -7,6 +7,9 @@ from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.model import Kind, Reservation, Tenant
 from gpuyard_scheduler.domain.queue import Queue
 from gpuyard_scheduler.domain.quota import Usage
+from gpuyard_scheduler.domain.scoring import Scoring
+
+DEFAULT_SCORING = Scoring()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +24,4 @@ class Snapshot:
     reservations: Mapping[Kind, Reservation] = field(default_factory=dict[Kind, Reservation])
     reservations_version: int = 0
     is_blind: bool = False
+    scoring: Scoring = DEFAULT_SCORING

@@ -1,8 +1,8 @@
 """Why a line waits, as one of the closed list of reasons with numbers for people. The reasons exclude each other."""
 
 from gpuyard_scheduler.domain import words
-from gpuyard_scheduler.domain.ask import portion
-from gpuyard_scheduler.domain.capacity import ever_fits, has_labels, most_ranks
+from gpuyard_scheduler.domain.ask import has_labels, portion
+from gpuyard_scheduler.domain.capacity import ever_fits, most_ranks
 from gpuyard_scheduler.domain.fleet import Fleet, why_not_pool
 from gpuyard_scheduler.domain.model import Ask, Kind, Verdict, Waits
 from gpuyard_scheduler.domain.pool import Pool
@@ -58,7 +58,7 @@ def no_room(ask: Ask, fleet: Fleet, kinds: tuple[tuple[Kind, tuple[Pool, ...]], 
         part = f"{words.gpus(milli)} with {words.memory(mib)}"
         where = "a card; no card has" if ask.cards == 1 else f"each of {ask.cards} cards of a node; no node has"
         return Verdict("no-free-gpus", f"asked for {part} of {where} that free now")
-    free = max((whole for pool in pools for (whole, _), line in pool.rungs.items() if line), default=0)
+    free = fleet.board.most_empty(pools)
     if free >= ask.cards:
         return Verdict(
             "no-free-gpus", f"where {words.cards(ask.cards)} would be free there is too little CPU or memory, or the job may not go there"

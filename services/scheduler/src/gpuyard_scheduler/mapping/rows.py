@@ -12,7 +12,7 @@ from typing import Any
 from gpuyard_contracts.spec import JobSpec
 
 from gpuyard_scheduler.domain.ask import ask_of
-from gpuyard_scheduler.domain.model import Job, RankPlan, Slice
+from gpuyard_scheduler.domain.model import Ask, Job, RankPlan, Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,11 @@ def request_of(record: Mapping[str, Any]) -> Request:
         submitted_at=record["submitted_at"],
         traceparent=record["traceparent"],
     )
+
+
+def ask_in(spec: str) -> Ask:
+    """What a stored spec asks for."""
+    return ask_of(JobSpec.model_validate_json(spec))
 
 
 def new_job(request: Request, spec: JobSpec) -> Job:
