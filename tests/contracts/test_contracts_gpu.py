@@ -19,6 +19,9 @@ from pydantic import ValidationError
         ("mig-3g.40gb", GpuAsk(mig_profile="3g.40gb")),
         ("T4:4GB", GpuAsk(models=("T4",), share_memory_mib=3815)),
         ("0.5", GpuAsk(milli=500)),
+        ("T4:2x0.25", GpuAsk(models=("T4",), count=2, milli=250)),
+        ("3 x 0.5", GpuAsk(count=3, milli=500)),
+        ("A100-80GB:2x40GB", GpuAsk(models=("A100-80GB",), count=2, share_memory_mib=38147)),
     ],
 )
 def test_shorthand_is_read(text, asked) -> None:
@@ -27,7 +30,25 @@ def test_shorthand_is_read(text, asked) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ":", "x:y", "T4:0", "T4:-1", "T4:1.5", "T4:0.0001", "T4:nan", "T4:1e9", "48GB..24GB", "T4:2:2", "§4:1"]
+    "text",
+    [
+        "",
+        ":",
+        "x:y",
+        "T4:0",
+        "T4:-1",
+        "T4:1.5",
+        "T4:0.0001",
+        "T4:nan",
+        "T4:1e9",
+        "48GB..24GB",
+        "T4:2:2",
+        "§4:1",
+        "T4:2x2",
+        "T4:0x0.5",
+        "T4:2x2x0.5",
+        "2x24GB",
+    ],
 )
 def test_what_cannot_be_read_is_refused_with_an_explanation(text) -> None:
     """A typo never becomes another request."""

@@ -13,7 +13,7 @@ from gpuyard_api.http.context import Pace, Yard
 from gpuyard_api.hub import Hub
 from gpuyard_api.memory_reads import MemoryReads
 from gpuyard_api.store import ApiStore
-from gpuyard_api.web import web
+from gpuyard_api.web import routes, web
 from gpuyard_contracts.envelope import Ask, Shape
 from gpuyard_contracts.messages.node import LogLinesV1
 from gpuyard_contracts.messages.placement import GpuV1, HoldV1, NodeFactsV1, NodeStateV1
@@ -30,8 +30,8 @@ T = TypeVar("T")
 ADMIN = token_of(b"admin".ljust(32, b"-"))
 SPEC: dict[str, Any] = {"name": "train", "command": ["python", "train.py"]}
 GPU = "GPU-0001"
-_APP = web(None)
-"""Made once: building it takes longer than most tests. Each world puts its own yard into it."""
+ROUTES = routes()
+"""Made once: building them takes longer than most tests. Each world puts its own yard in."""
 QUICK = Pace(act=0.5, ask=0.5, verify=0.5, check=0.01, heartbeat=0.02, log_end=0.0)
 
 
@@ -89,8 +89,7 @@ class ApiWorld:
         self.engine = HarnessEngine(self.harness)
         self.reads = MemoryReads(lambda name: [*self.harness.database.tables.get(name, {}).values(), *self.harness.journal(name)])
         self.yard = Yard(self.engine, self.reads, self.hub, pace)
-        self.app = _APP
-        self.app.state.yard = self.yard
+        self.app = web(self.yard, app=ROUTES)
         self.tokens = {"admin": ADMIN}
         self.harness.act(acts.first_operator(ADMIN))
         self._clients: list[httpx.AsyncClient] = []

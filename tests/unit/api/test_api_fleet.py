@@ -4,7 +4,7 @@ import pytest
 from gpuyard_contracts.messages.asks import GpusAskV1, GpusReplyV1, QueueAskV1, QueueReplyV1, TenantQueueV1, WatchedGpuV1
 from gpuyard_contracts.messages.monitor import IncidentClosedV1, IncidentOpenedV1
 from gpuyard_contracts.messages.node import GpuSampleV1
-from gpuyard_contracts.messages.placement import CordonV1, HoldV1, NodeCordonV1, NodeUncordonV1
+from gpuyard_contracts.messages.placement import CordonV1, GpuV1, HoldV1, NodeCordonV1, NodeUncordonV1
 from gpuyard_contracts.messages.scheduler import SliceV1
 from gpuyard_contracts.types import incident_id_of, job_id_of
 
@@ -74,6 +74,36 @@ async def test_without_monitor_the_cards_are_still_there(world: ApiWorld) -> Non
     assert {gpu["telemetry"] for gpu in answer.json()["gpus"]} == {"no-answer"}
     world.engine.answers[GpusAskV1] = GpusReplyV1(gpus=())
     assert {gpu["telemetry"] for gpu in (await world.as_("admin").get("/v1/gpus")).json()["gpus"]} == {"absent"}
+
+
+async def test_cards_come_in_pages_of_whole_nodes(world: ApiWorld) -> None:
+    """Monitor is asked about the page's nodes only: the samples of a large fleet are too much for one message."""
+    at = world.harness.clock.now()
+    names = [f"n{number:03}" for number in range(120)]
+    facts = node_state(at=at).facts.model_copy(update={"gpus": tuple(GpuV1(uuid=f"GPU-{n}", model="T4", memory_mib=1) for n in range(3))})
+    world.harness.feed(*(node_state(name, at=at, facts=facts) for name in reversed(names)))
+    client, seen, cursor = world.as_("admin"), [], None
+    world.engine.answers[GpusAskV1] = GpusReplyV1(gpus=())
+    while True:
+        page = (await client.get("/v1/gpus", params={"limit": 100} | ({} if cursor is None else {"cursor": cursor}))).json()
+        asked = [ask.node_id for ask in world.engine.asked if isinstance(ask, GpusAskV1)]
+        assert asked == sorted({gpu["node_id"] for gpu in page["gpus"]}) and len(page["gpus"]) <= 100
+        world.engine.asked.clear()
+        seen += [gpu["node_id"] for gpu in page["gpus"]]
+        if (cursor := page["next_cursor"]) is None:
+            break
+    assert seen == [name for name in names for _ in range(3)]
+
+
+async def test_a_node_with_more_cards_than_a_page_is_a_page(world: ApiWorld) -> None:
+    """Its cards are not divided, and the next page goes on behind it; one node's list has no next page."""
+    _fleet(world)
+    client = world.as_("admin")
+    assert (await client.get("/v1/gpus?node_id=a100-01&limit=1")).json()["next_cursor"] is None
+    first = (await client.get("/v1/gpus?limit=1")).json()
+    assert first["next_cursor"] == "a100-01"
+    assert [gpu["node_id"] for gpu in (await client.get("/v1/gpus?cursor=a100-01")).json()["gpus"]] == ["t4-01"]
+    assert (await client.get("/v1/gpus?cursor=no+cursor")).status_code == 422
 
 
 async def test_operators_orders_go_to_placement(world: ApiWorld) -> None:

@@ -36,7 +36,7 @@ async def test_lines_come_in_order_and_once(world: ApiWorld) -> None:
         [_lines(world, job_id, "g", first=6)],
     ]
     answer = await world.as_("acme").get(f"/v1/jobs/{job_id}/logs")
-    assert answer.text == "a\nb\nc\nf\n[2 lines were dropped here]\ng\n"
+    assert answer.text == "a\nb\nc\n[2 lines were dropped here: the job wrote more than is kept]\nf\ng\n"
     assert answer.headers["content-type"].startswith("text/plain")
 
 
@@ -106,3 +106,13 @@ async def test_a_revoked_token_reads_no_further(world: ApiWorld) -> None:
     assert [line.text for line in await anext(lines)] == ["a"]
     await world.as_("admin").delete(f"/v1/tenants/acme/tokens/{who.token.token_id}")
     assert [line.text async for batch in lines for line in batch] == []
+
+
+async def test_what_was_dropped_of_either_stream_is_flagged(world: ApiWorld) -> None:
+    """In JSON, in the place of the last line that was dropped, once however often the node sends it."""
+    job_id = await world.job()
+    out = _lines(world, job_id, "z", first=9, dropped_lines=9)
+    err = _lines(world, job_id, first=4, dropped_lines=3, stream="stderr")
+    world.engine.batches = [[out, err], [out, err]]
+    rows = [json.loads(line) for line in (await world.as_("acme").get(f"/v1/jobs/{job_id}/logs?format=ndjson")).text.splitlines()]
+    assert [(row["stream"], row["number"], row["dropped_lines"]) for row in rows] == [("stdout", 8, 9), ("stdout", 9, 0), ("stderr", 3, 3)]

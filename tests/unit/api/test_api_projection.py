@@ -272,3 +272,15 @@ def test_old_incidents_and_events_are_pruned() -> None:
     harness.tick("prune")
     assert [row.node_id for row in harness.store.incidents.values()] == ["n2"]
     assert pruned == [harness.clock.now() - timedelta(days=30)]
+
+
+def test_what_a_service_told_is_kept_as_it_told_it(harness: Harness[ApiStore]) -> None:
+    """With fields that this version does not know; of what a node told only what was understood."""
+    running = _running(harness)
+    started = WorkloadStartedV1.model_validate_json(
+        b'{"node_id":"n1","tenant":"acme","job_id":"%b","allocation_id":"%b-1","attempt":1,"rank":0,"pid":7,"started_at":"2030-01-01T00:00:00Z"}'
+        % (JOB.encode(), JOB.encode())
+    )
+    for told in (running, started):
+        harness.feed_raw(told.subject(), b'{"news":1,%b' % told.model_dump_json(exclude_none=True).encode()[1:])
+    assert ["news" in row.body for row in harness.journal("job_events")] == [True, False]

@@ -4,10 +4,13 @@ import asyncio
 import json
 from typing import Any
 
+import httpx
 import pytest
+from gpuyard_api.http.door import Door
+from gpuyard_api.web import web
 from gpuyard_contracts.types import job_id_of
 
-from tests.support.api_yard import SPEC, ApiWorld
+from tests.support.api_yard import ROUTES, SPEC, ApiWorld
 
 WAITING = 5
 
@@ -189,6 +192,61 @@ async def test_a_bad_field_is_named_with_what_is_wrong(world: ApiWorld, changes:
     assert says in problem["errors"][0]["message"] and "[" not in problem["errors"][0]["field"]
     assert says in problem["detail"]
     assert not world.submitted()
+
+
+async def test_one_fault_is_told_once(world: ApiWorld) -> None:
+    """A list whose only entry is refused is not called empty, too; one that is empty is."""
+    client = world.as_("acme")
+    for command, field in (([1], "command.0"), ([], "command")):
+        problem = (await client.post("/v1/jobs", json=SPEC | {"command": command})).json()
+        assert [error["field"] for error in problem["errors"]] == [field]
+
+
+@pytest.mark.parametrize(
+    ("query", "headers", "body"),
+    [
+        ("", {}, json.dumps(SPEC)),
+        ("?wait=0&tenant=acme", {}, json.dumps(SPEC | {"gpu": "T4:0.25", "labels": {"a": "ü"}})),
+        ("?wait=61", {}, json.dumps(SPEC)),
+        ("?wait=nan", {}, json.dumps(SPEC)),
+        ("?wait=0&wait=99", {}, json.dumps(SPEC)),
+        ("?tenant=beta", {}, json.dumps(SPEC)),
+        ("?tenant=§", {}, json.dumps(SPEC)),
+        ("?other=1", {}, json.dumps(SPEC)),
+        ("", {"idempotency-key": "a key"}, json.dumps(SPEC)),
+        ("", {"idempotency-key": "x" * 256}, json.dumps(SPEC)),
+        ("", {"authorization": "Bearer nonsense"}, json.dumps(SPEC)),
+        ("", {"authorization": "Bearer nonsense"}, json.dumps(SPEC | {"ranks": 0})),
+        ("", {"traceparent": "nonsense"}, json.dumps(SPEC)),
+        ("", {}, json.dumps(SPEC | {"ranks": "2", "max_seconds": 5.0})),
+        ("", {}, json.dumps(SPEC | {"ranks": 0, "priority": "urgent"})),
+        ("", {}, json.dumps(SPEC).encode("utf-16")),
+        ("", {}, '{"name":'),
+        ("", {}, "[]"),
+        ("", {}, ""),
+    ],
+)
+async def test_both_ways_of_reading_a_request_understand_it_alike(world: ApiWorld, query: str, headers: dict[str, str], body: Any) -> None:
+    """The short way and the route give the same answer, but for the ids of two jobs."""
+    answers: list[tuple[int, Any, Any]] = []
+    for short in (world.app, Door(ROUTES)):
+        client = httpx.AsyncClient(transport=httpx.ASGITransport(app=short), base_url="http://api")
+        given = {"authorization": f"Bearer {world.tokens['acme']}", "content-type": "application/json"} | headers
+        answer = await client.post(f"/v1/jobs{query}", content=body, headers=given)
+        content = {name: value for name, value in answer.json().items() if name not in ("job_id", "submitted_at", "changed_at")}
+        answers.append((200 if answer.status_code == 202 else answer.status_code, content, answer.headers["content-type"]))
+        await client.aclose()
+    assert answers[0] == answers[1]
+
+
+async def test_a_request_is_counted_under_its_route(world: ApiWorld) -> None:
+    """Whichever way it took."""
+    seen: list[tuple[str, str, int]] = []
+    app = web(world.yard, app=ROUTES, observe=lambda method, route, status, seconds: seen.append((method, route, status)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://api") as client:
+        for query in ("", "?other=1"):
+            await client.post(f"/v1/jobs{query}", json=SPEC, headers={"authorization": f"Bearer {world.tokens['acme']}"})
+    assert seen == [("POST", "/v1/jobs", 202)] * 2
 
 
 async def test_a_guess_is_offered(world: ApiWorld) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gpuyard.cli.main import build
-from gpuyard.cli.streams import show_logs
+from gpuyard.cli.main import PARTS, build
 from typer.testing import CliRunner
 
 from tests.unit.client.client_api import Api, job, problem
@@ -229,15 +228,12 @@ def test_explain_shows_reason_place_and_verdicts(api: Api, run: Run) -> None:
         assert part in shown
 
 
-def test_logs_of_a_gang_name_the_rank_and_cannot_steer_the_terminal(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
-    """Colours and cursor movements of a workload do not reach the terminal."""
-    from gpuyard.results import Job
-    from gpuyard.results import build as made
-
-    rows = [{"attempt": 1, "rank": rank, "stream": "stdout", "number": 0, "text": "\x1b[31mred\x1b[0m\tx\x07"} for rank in (0, 1)]
-    api.on("GET", f"/v1/jobs/{job('a')['job_id']}/logs", httpx.Response(200, text="".join(json.dumps(row) + "\n" for row in rows)))
-    show_logs(api.client(), made(Job, job("a", ranks=2)), follow=False)
-    assert capsys.readouterr().out == "[0] red\tx\ufffd\n[1] red\tx\ufffd\n"
+def test_a_name_that_was_used_again_shows_its_youngest_job_and_says_so(api: Api, run: Run) -> None:
+    """In every command that shows something; ending one of two asks which."""
+    api.jobs(job("a"), job("b"))
+    done = run("explain", "train")
+    assert f"{job('a')['job_id']}: the youngest living job of this name; one more is called train" in done.stderr
+    assert run("stop", "train").exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -385,3 +381,17 @@ def test_every_command_explains_itself(run: Run) -> None:
         assert run(name, "--help").exit_code == 0
     for name in ("cordon", "uncordon", "drain"):
         assert run("node", name, "--help").exit_code == 0
+
+
+def test_a_command_is_the_same_whether_built_alone_or_with_all() -> None:
+    """Only what was asked for is loaded; what each part is said to have is what it has."""
+    whole = CliRunner().invoke(build(), ["--help"]).stdout
+    for names in PARTS.values():
+        for name in names.split():
+            assert f"\n  {name} " in whole
+            alone = CliRunner().invoke(build(name), [name, "--help"])
+            assert (alone.exit_code, alone.stdout) == (0, CliRunner().invoke(build(), [name, "--help"]).stdout)
+            assert "apply" in names or "\n  apply " not in CliRunner().invoke(build(name), ["--help"]).stdout
+    assert sum(line.startswith("  ") and line[2:3].isalpha() for line in whole.partition("Commands:")[2].splitlines()) == sum(
+        len(names.split()) for names in PARTS.values()
+    )

@@ -42,11 +42,25 @@ def test_what_means_several_jobs_names_them_and_chooses_none(api: Api) -> None:
     assert "nothing was done" in str(caught.value)
 
 
-def test_two_living_jobs_of_one_name_are_ambiguous(api: Api) -> None:
-    """Neither is preferred."""
-    api.jobs(job("b"), job("c", state="queued"))
-    with pytest.raises(Ambiguous):
-        naming.find(api.client(), "train")
+@pytest.mark.parametrize(
+    ("states", "meant"), [(("queued", "running"), 0), (("failed", "running", "queued"), 1), (("failed", "succeeded"), 0)]
+)
+def test_of_several_jobs_of_one_name_the_youngest_is_meant(api: Api, states: tuple[str, ...], meant: int) -> None:
+    """First of those that live; who asked hears how many others there are."""
+    rows = [job(letter, state=state) for letter, state in zip("bcd", states, strict=False)]
+    api.jobs(*rows)
+    heard: list[tuple[str, int]] = []
+    found = naming.find(api.client(), "train", chosen=lambda job, others: heard.append((job.job_id, others)))
+    assert found.job_id == rows[meant]["job_id"]
+    assert heard == [(found.job_id, len(rows) - 1)]
+
+
+def test_of_two_living_jobs_of_one_name_none_is_chosen_where_one_is_to_end(api: Api) -> None:
+    """What was stopped cannot be taken back."""
+    api.jobs(job("b"), job("c", state="queued"), job("d", state="failed"))
+    with pytest.raises(Ambiguous) as caught:
+        naming.find(api.client(), "train", live_only=True)
+    assert [candidate[0] for candidate in caught.value.candidates] == [job("b")["job_id"], job("c")["job_id"]]
 
 
 @pytest.mark.parametrize("ref", ["nothing", "", "job-zzz", "../x"])

@@ -37,7 +37,7 @@ def test_what_was_asked_for_is_shown_in_the_shorthand() -> None:
         for gpu, ranks in [
             ({"count": 2, "milli": 1000, "models": ["A100-80GB"]}, 1), ({"count": 1, "milli": 250, "models": ["T4"]}, 1),
             ({"count": 1, "models": ["T4", "L4"]}, 4), ({"count": 3, "memory_mib": 22889}, 1), ({"count": 1, "mig_profile": "3g.40gb"}, 1),
-            ({"count": 1, "models": ["T4"], "share_memory_mib": 4096}, 1), ({}, 1),
+            ({"count": 1, "models": ["T4"], "share_memory_mib": 4096}, 1), ({}, 1), ({"count": 2, "milli": 250}, 1),
         ]
     ]  # fmt: skip
-    assert shown == ["A100-80GB:2", "T4:0.25", "4 x T4|L4:1", "24GB..:3", "mig-3g.40gb:1", "T4:4GiB", "any:1"]
+    assert shown == ["A100-80GB:2", "T4:0.25", "4 x T4|L4:1", "24GB..:3", "mig-3g.40gb:1", "T4:4GiB", "any:1", "any:2x0.25"]

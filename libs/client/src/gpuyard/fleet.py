@@ -18,7 +18,7 @@ class Fleet:
 
     def gpus(self) -> list[Gpu]:
         """All cards, with their last sample."""
-        return [build(Gpu, row) for row in self._all("gpus")]
+        return [build(Gpu, row) for row in self._all("gpus", limit=1000)]
 
     def incidents(self, *, open_only: bool = True) -> list[Mapping[str, Any]]:
         """Faults, the youngest first."""

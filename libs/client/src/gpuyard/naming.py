@@ -1,6 +1,11 @@
-"""Which job a person means: an id, a name, or the beginning of either. More than one: nothing is done, and all are told."""
+"""Which job a person means: an id, a name, or the beginning of either.
+
+A name that was used again means its youngest job, first of those that live: it is the last run that people look at. Where a job is to be
+ended, and where only a beginning was given, more than one means that nothing is done and all are told.
+"""
 
 import re
+from collections.abc import Callable
 from typing import Protocol
 
 from gpuyard.errors import Ambiguous, NotFound
@@ -24,16 +29,20 @@ class Jobs(Protocol):
         ...
 
 
-def find(client: Jobs, ref: str, *, live_only: bool = False) -> Job:
-    """The one job that is meant. `live_only`: ended jobs are not meant. Raises NotFound and Ambiguous.
+def find(client: Jobs, ref: str, *, live_only: bool = False, chosen: Callable[[Job, int], None] = lambda job, others: None) -> Job:
+    """The one job that is meant. An exact name goes before beginnings. `live_only`: ended jobs are not meant, nor one of two living.
 
-    An exact name goes before beginnings of names and ids; where ended and living jobs share an exact name, the one that lives is meant.
+    `chosen` hears of a job that was taken before others of its name, and how many they are. Raises NotFound and Ambiguous.
     """
     if _ID.fullmatch(ref):
         return client.get(ref)
     named = [job for job in client.page(name=ref).items if job.name == ref and not (live_only and job.is_ended)] if ref else []
     living = [job for job in named if not job.is_ended]
-    found = living or named or _beginning_with(client, ref, live_only=live_only)
+    if len(named) > 1 and not live_only:
+        youngest = (living or named)[0]
+        chosen(youngest, len(named) - 1)
+        return youngest
+    found = named or _beginning_with(client, ref, live_only=live_only)
     if len(found) == 1:
         return found[0]
     if not found:

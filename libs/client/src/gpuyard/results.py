@@ -153,7 +153,10 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """One line that a rank wrote; `number` counts the lines of one attempt's rank and stream."""
+    """One line that a rank wrote; `number` counts the lines of one attempt's rank and stream.
+
+    `dropped_lines` above 0: the rank wrote faster than is kept, so many lines are missing here, and `text` says so.
+    """
 
     rank: int = 0
     attempt: int = 0
@@ -161,6 +164,7 @@ class LogLine:
     number: int = 0
     text: str = ""
     at: datetime | None = None
+    dropped_lines: int = 0
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
 
 

@@ -5,11 +5,12 @@ its subject as a template over its own fields; :mod:`gpuyard_contracts.subjects`
 never raises anything but :class:`Malformed`, whatever a stranger put on the bus.
 """
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any, ClassVar, Generic, TypeVar
 from uuid import NAMESPACE_URL, uuid5
@@ -18,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 
 from gpuyard_contracts import subjects, upcast
-from gpuyard_contracts.types import within_calendar
+from gpuyard_contracts.types import WRONG_FORM, form_told, within_calendar
 
 MAX_BODY_BYTES = 512 * 1024
 """Bodies above this are refused at every door (the server's own limit is 1 MiB, headers included)."""
@@ -84,7 +85,8 @@ class Envelope(Generic[P]):
     """One message: CloudEvents attributes plus gpuyard's chain of causes.
 
     `id` is deterministic where an event can be emitted twice. `correlation_id` is what it belongs to (a job), `causation_id` the id
-    of the message that made it, `traceparent` W3C trace context.
+    of the message that made it, `traceparent` W3C trace context. `raw` is the body as it was received, where it
+    says the payload completely and in today's form.
     """
 
     id: str
@@ -95,6 +97,7 @@ class Envelope(Generic[P]):
     correlation_id: str | None = None
     causation_id: str | None = None
     traceparent: str | None = None
+    raw: bytes | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
     def type(self) -> str:
@@ -110,17 +113,22 @@ class Envelope(Generic[P]):
 
     def headers(self) -> dict[str, str]:
         """Headers for the bus; `Nats-Msg-Id` for services only (see `inbox_key`)."""
+        kind = self.data.TYPE
         found = {
             "ce-specversion": "1.0",
             "ce-id": self.id,
-            "ce-type": self.type,
+            "ce-type": kind,
             "ce-source": self.source,
-            "ce-time": self.time.astimezone(UTC).isoformat(),
+            "ce-time": _stamp(self.time),
         }
-        if not self.type.startswith("gpuyard.req."):
+        if not kind.startswith("gpuyard.req."):
             found["Nats-Msg-Id"] = self.id
-        chain = {"correlation_id": self.correlation_id, "causation_id": self.causation_id, "traceparent": self.traceparent}
-        found.update({name: value for name, value in chain.items() if value is not None})
+        if self.correlation_id is not None:
+            found["correlation_id"] = self.correlation_id
+        if self.causation_id is not None:
+            found["causation_id"] = self.causation_id
+        if self.traceparent is not None:
+            found["traceparent"] = self.traceparent
         return found
 
     def body(self) -> bytes:
@@ -140,7 +148,8 @@ def decode(subject: str, headers: Mapping[str, str] | None, body: bytes, *, sequ
         raise Malformed("unknown-type", f"no message of this version is published on {subject[:200]!r}")
     if len(body) > MAX_BODY_BYTES:
         raise Malformed("too-large", f"the body has {len(body)} bytes; at most {MAX_BODY_BYTES} are taken")
-    data = _read_plain(kind, wanted, body) or _read_with_care(kind, wanted, body)
+    plain = _read_plain(kind, wanted, body)
+    data = plain or _read_with_care(kind, wanted, body)
     return Envelope(
         id=_id(given, subject, sequence),
         source=given.get("ce-source", "")[:MAX_ID_LENGTH] or "unknown",
@@ -150,7 +159,14 @@ def decode(subject: str, headers: Mapping[str, str] | None, body: bytes, *, sequ
         correlation_id=given.get("correlation_id", "")[:MAX_ID_LENGTH] or data.correlation(),
         causation_id=given.get("causation_id", "")[:MAX_ID_LENGTH] or None,
         traceparent=_traceparent(given.get("traceparent")),
+        raw=None if plain is None else body,
     )
+
+
+@lru_cache(maxsize=64)
+def _stamp(time: datetime) -> str:
+    """An instant as it travels: in UTC. All that one unit of work says has the same."""
+    return time.astimezone(UTC).isoformat()
 
 
 @cache
@@ -199,6 +215,8 @@ def explain(error: ValidationError) -> str:
 
 def _plain(found: Any) -> str:
     message = str(found["msg"]).removeprefix("Value error, ")
+    if found["type"] == WRONG_FORM:
+        return form_told(found)
     if found["type"] == "missing":
         return "is missing"
     if found["type"] == "extra_forbidden":

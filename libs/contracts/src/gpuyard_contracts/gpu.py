@@ -1,8 +1,8 @@
 """How people ask for GPUs: the shorthand of job files.
 
 ``gpu: H100:2`` · ``gpu: 24GB..`` · ``gpu: 24GB..48GB:2`` · ``gpu: A100-80GB:0.25`` · ``gpu: 2`` · ``gpu: T4|A100:1`` ·
-``gpu: mig-3g.40gb`` · ``gpu: T4:4GB`` (a share by memory). GB is 10⁹ bytes, as cards are sold; GiB and MiB are binary. Memory is
-rounded up to whole MiB, so that what was asked for is what is there.
+``gpu: mig-3g.40gb`` · ``gpu: T4:4GB`` (a share by memory) · ``gpu: T4:2x0.25`` (two shares, each on a card of its own). GB is 10⁹
+bytes, as cards are sold; GiB and MiB are binary. Memory is rounded up to whole MiB, so that what was asked for is what is there.
 """
 
 import re
@@ -14,6 +14,7 @@ from gpuyard_contracts.types import SHARE_FULL_MILLI
 _MEMORY = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB|MB|MiB)", re.IGNORECASE)
 _RANGE = re.compile(r"(?P<low>\d[\d.]*\s*[GM]i?B)\s*\.\.\s*(?P<high>\d[\d.]*\s*[GM]i?B)?", re.IGNORECASE)
 _MODEL = re.compile(r"[A-Za-z][A-Za-z0-9 ._-]*")
+_SEVERAL = re.compile(r"(?P<count>[1-9]\d{0,3})\s*x\s*(?P<share>\d+(\.\d+)?\s*([GM]i?B)?)", re.IGNORECASE)
 _MIG = re.compile(r"mig-\d+g\.\d+gb(\+me)?", re.IGNORECASE)
 _BYTES = {"gb": 10**9, "gib": 2**30, "mb": 10**6, "mib": 2**20}
 
@@ -40,7 +41,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"\d+(\.\d+)?", text.strip()) is not None
+    return re.fullmatch(r"([1-9]\d{0,3}\s*x\s*)?\d+(\.\d+)?", text.strip(), re.IGNORECASE) is not None
 
 
 def _kind(head: str, text: str) -> dict[str, Any]:
@@ -67,6 +68,11 @@ def _kind(head: str, text: str) -> dict[str, Any]:
 
 def _amount(amount: str, text: str) -> dict[str, Any]:
     amount = amount.strip()
+    if found := _SEVERAL.fullmatch(amount):
+        asked = _amount(found["share"], text)
+        if asked.keys() == {"count"}:
+            raise ValueError(f"{text!r}: only shares are counted so; several whole GPUs are written as a number")
+        return {**asked, "count": int(found["count"])}
     if _MEMORY.fullmatch(amount):
         return {"count": 1, "share_memory_mib": memory_mib(amount)}
     try:
@@ -78,7 +84,7 @@ def _amount(amount: str, text: str) -> dict[str, Any]:
     if number == number.to_integral_value():
         return {"count": int(number)}
     if number > 1:
-        raise ValueError(f"{text!r}: a share is below 1; whole GPUs and a share are not asked for together")
+        raise ValueError(f"{text!r}: a share is below 1; several shares, each on a card of its own, are written as '2x0.25'")
     milli = number * SHARE_FULL_MILLI
     if milli != milli.to_integral_value():
         raise ValueError(f"{text!r}: shares are counted in thousandths of a GPU; write at most three decimals")

@@ -77,12 +77,12 @@ class JobSpec(Shape):
     @field_validator("gpu", mode="before")
     @classmethod
     def _shorthand(cls, value: Any) -> Any:
-        return shorthand.parse(str(value)) if isinstance(value, str | int | float) and not isinstance(value, bool) else value
+        return shorthand.parse(str(value)) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else value
 
     @field_validator("command")
     @classmethod
     def _command_fits(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if sum(len(part.encode()) for part in value) > MAX_COMMAND_BYTES:
+        if len("".join(value).encode()) > MAX_COMMAND_BYTES:
             raise ValueError(f"is longer than {MAX_COMMAND_BYTES} bytes; put the program into a file")
         if not value[0].strip():
             raise ValueError("must start with the name of a program")
@@ -91,6 +91,8 @@ class JobSpec(Shape):
     @field_validator("env")
     @classmethod
     def _env_is_free(cls, value: Mapping[str, str]) -> Mapping[str, str]:
+        if not value:
+            return value
         taken = sorted(name for name in value if name in RESERVED_ENV or name.startswith("GPUYARD_"))
         if taken:
             raise ValueError(f"{', '.join(taken[:5])} is set by gpuyard and cannot be given")

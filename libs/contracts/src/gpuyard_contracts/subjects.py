@@ -35,11 +35,16 @@ def _format(template: str) -> tuple[str, tuple[str, ...]]:
 def build(template: str, message: Any) -> str:
     """The subject of one message. Raises ValueError for a field that is no safe token."""
     pattern, names = _format(template)
-    values = [str(getattr(message, name)) for name in names]
-    for name, value in zip(names, values, strict=True):
-        if _SAFE.fullmatch(value) is None:
-            raise ValueError(f"{name}={value!r} cannot be a subject token")
-    return pattern % tuple(values)
+    return pattern % tuple([_safe(name, getattr(message, name)) for name in names])
+
+
+@lru_cache(maxsize=8192)
+def _safe(name: str, value: object) -> str:
+    """The value as a token; the same few come in one message after the other."""
+    token = str(value)
+    if _SAFE.fullmatch(token) is None:
+        raise ValueError(f"{name}={token!r} cannot be a subject token")
+    return token
 
 
 @lru_cache(maxsize=512)

@@ -6,11 +6,13 @@ the name ends with. Free text from people or programs is checked once here, so t
 
 import hashlib
 import re
+from base64 import b32encode
 from collections.abc import Mapping
 from datetime import MAXYEAR, UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field, GetCoreSchemaHandler, StringConstraints
+from pydantic_core import core_schema
 
 MAX_INT64 = 2**63 - 1
 
@@ -18,16 +20,33 @@ SHARE_FULL_MILLI = 1000
 """A whole GPU in milli-GPU."""
 
 
-def matching(pattern: str, says: str) -> AfterValidator:
-    """A check that the whole text has this form; `says` finishes the sentence "… is not" for people."""
-    compiled = re.compile(pattern)
+WRONG_FORM = "wrong_form"
+"""The type of pydantic's error where a text has not the form that its type wants: tell it by :func:`form_told`."""
 
-    def check(value: str) -> str:
-        if compiled.fullmatch(value) is None:
-            raise ValueError(f"{value[:80]!r} is not {says}")
-        return value
 
-    return AfterValidator(check)
+class _Pattern:
+    """A check of a text that pydantic's core makes by itself, which takes a quarter of the time of a function; `says` is the error."""
+
+    def __init__(self, pattern: str, error_type: str, says: str) -> None:
+        self._pattern = pattern
+        self._error_type = error_type
+        self._says = says.replace("{", "{{").replace("}", "}}")
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        form = core_schema.str_schema(pattern=self._pattern)
+        return core_schema.chain_schema(
+            [handler(source), core_schema.custom_error_schema(form, self._error_type, custom_error_message=self._says)]
+        )
+
+
+def matching(pattern: str, says: str) -> _Pattern:
+    """A check that the whole text has this form (without look-around); `says` finishes the sentence "… is not" for people."""
+    return _Pattern(f"^(?:{pattern})$", WRONG_FORM, f"is not {says}")
+
+
+def form_told(error: Mapping[str, Any]) -> str:
+    """A `WRONG_FORM` error as a person reads it: the text, and what it is not."""
+    return f"{error['input'][:80]!r} {error['msg']}"
 
 
 _SLUG = r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?"
@@ -54,38 +73,31 @@ Count = Annotated[int, Field(ge=0, le=2**52, strict=True)]
 Attempt = Annotated[int, Field(ge=1, le=999_999, strict=True)]
 Rank = Annotated[int, Field(ge=0, le=4095, strict=True)]
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NUL_OR_LONE = re.compile(r"[\x00\ud800-\udfff]")
+_LAST_CHARACTERS = 4000
 
-
-def _no_control(value: str) -> str:
-    if _CONTROL.search(value):
-        raise ValueError("must be one line without control characters")
-    return _no_nul(value)
-
-
-def _no_nul(value: str) -> str:
-    if _NUL_OR_LONE.search(value):
-        raise ValueError("must not contain NUL or half of a surrogate pair")
-    return value
+_one_line = _Pattern(r"^[^\x00-\x1f\x7f]*$", "control_character", "must be one line without control characters")
+_no_nul = _Pattern(r"^[^\x00]*$", "nul", "must not contain NUL")
 
 
 def _scrub(value: Any) -> Any:
     """What programs print is kept as well as a database can: NUL and lone surrogates become U+FFFD, the end is what matters."""
-    return _NUL_OR_LONE.sub("\ufffd", value)[-4000:] if isinstance(value, str) else value
+    if not isinstance(value, str) or (len(value) <= _LAST_CHARACTERS and value.isprintable()):
+        return value
+    return _NUL_OR_LONE.sub("\ufffd", value)[-_LAST_CHARACTERS:]
 
 
-Line = Annotated[str, StringConstraints(min_length=1, max_length=120), AfterValidator(_no_control)]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=120), _one_line]
 """One line that a person wrote: a name, a holder."""
-Reason = Annotated[str, StringConstraints(max_length=500), AfterValidator(_no_nul)]
+Reason = Annotated[str, StringConstraints(max_length=500), _no_nul]
 """Why a person acts; refused when a store could not hold it."""
 Detail = Annotated[str, BeforeValidator(_scrub)]
 """What a program says for people: repaired instead of refused, since losing the event would be worse than losing a character."""
-Plain = Annotated[str, AfterValidator(_no_nul)]
+Plain = Annotated[str, _no_nul]
 """Any text without NUL: an argument, a value of the environment."""
 
 Labels = Annotated[
-    Mapping[LabelKey, Annotated[str, StringConstraints(max_length=120), AfterValidator(_no_control)]],
+    Mapping[LabelKey, Annotated[str, StringConstraints(max_length=120), _one_line]],
     Field(max_length=64),
 ]
 
@@ -110,8 +122,6 @@ Instant = Annotated[AwareDatetime, AfterValidator(within_calendar)]
 PriorityClass = Literal["low", "normal", "high"]
 SlaClass = Literal["gold", "silver", "bronze"]
 
-_BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
-
 
 def short_hash(*parts: str) -> str:
     """16 base-32 characters (80 bits) of the parts' SHA-256; parts are length-prefixed, so ('ab','c') and ('a','bc') differ."""
@@ -119,8 +129,7 @@ def short_hash(*parts: str) -> str:
     for part in parts:
         raw = part.encode()
         digest.update(len(raw).to_bytes(4, "big") + raw)
-    number = int.from_bytes(digest.digest()[:10], "big")
-    return "".join(_BASE32[(number >> shift) & 31] for shift in range(75, -1, -5))
+    return b32encode(digest.digest()[:10]).decode().lower()
 
 
 def job_id_of(tenant: str, request_id: str) -> str:

@@ -57,7 +57,7 @@ def submit(who: Principal, ask: JobAsk, spec: JobSpec, request_id: str) -> Calla
         tx.store.jobs.put(job)
         tx.store.asks.add(ask)
         said = tx.say(JobSubmitV1(tenant=tenant, spec=spec, request_id=request_id), correlation_id=job_id)
-        tx.store.events.add(replace(mapping.event_row(said, tx.store.next_number(EVENTS)), job_id=job_id))
+        tx.store.events.add(mapping.event_row(said, tx.store.next_number(EVENTS), job_id=job_id))
         note(tx, who.actor, tenant, "job.submit", job_id)
         return Submitted(job, is_new=True)
 

@@ -26,6 +26,9 @@ from gpuyard_api.domain.model import Event, Incident, Job, JobAsk, JobState, Ten
 from gpuyard_api.domain.secret import spec_digest
 from gpuyard_api.domain.states import Change
 
+_FROM_NODES = "gpuyard.evt.node-agent."
+"""Programs on tenants' machines could say more than the fields that we know, and less well."""
+
 NOT_PLACED: dict[str, Any] = {"placement": "[]", "started_at": None, "is_unknown": False}
 
 
@@ -135,21 +138,27 @@ def ask_of(job_id: str, tenant: str, spec: JobSpec, asked_at: datetime) -> JobAs
     return JobAsk(job_id, tenant, text, labels, spec_digest(text), asked_at)
 
 
-def event_row(event: Envelope[Any], seq: int) -> Event:
-    """The event as it is kept."""
-    data = event.data
+def event_row(event: Envelope[Any], seq: int, *, job_id: str | None = None) -> Event:
+    """The event as it is kept; `job_id` where the event itself does not tell it."""
+    told = event.data.__dict__  # pydantic's `getattr` of a field that is not there costs more than all the rest
     return Event(
         seq=seq,
         event_id=event.id,
         type=event.type,
         source=event.source,
         at=event.time,
-        body=event.body().decode(),
-        job_id=getattr(data, "job_id", None),
-        tenant=getattr(data, "tenant", None),
+        body=_text(event),
+        job_id=job_id or told.get("job_id"),
+        tenant=told.get("tenant"),
         causation_id=event.causation_id,
         traceparent=event.traceparent,
     )
+
+
+def _text(event: Envelope[Any]) -> str:
+    """The payload's JSON: from a service as it came, which is what its fields would be written as; from a node only what was understood."""
+    raw = None if event.type.startswith(_FROM_NODES) else event.raw
+    return (raw or event.body()).decode()
 
 
 def incident_opened(data: IncidentOpenedV1, known: Incident | None) -> Incident:

@@ -64,9 +64,9 @@ def _tidy(operation: dict[str, Any]) -> None:
 
 def text() -> str:
     """The committed file's content."""
-    from gpuyard_api.web import web  # the app imports this module
+    from gpuyard_api.web import routes  # the app imports this module
 
-    return json.dumps(document(web(None)), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    return json.dumps(document(routes()), indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write(path: Path | str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gpuyard.cli import output
-from gpuyard.cli.session import FAILED, AsJson, client, command, whole
+from gpuyard.cli.session import FAILED, AsJson, client, command, meant, whole
 
 if TYPE_CHECKING:
     from gpuyard.results import Event, Job
@@ -69,11 +69,10 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Show what a job writes."""
-    from gpuyard import naming
     from gpuyard.cli.streams import show_logs
 
     with client() as yard:
-        job = naming.find(yard, ref)
+        job = meant(yard, ref)
         if follow and job.state in ("submitted", "queued", "placing", "starting"):
             from gpuyard.cli.progress import Progress
 
@@ -107,10 +106,9 @@ def stop(
 
 def explain(ref: Ref, as_json: AsJson = False) -> None:
     """Why a job waits: the reason, its place in the queue, and what each node says to it."""
-    from gpuyard import naming
 
     with client() as yard:
-        job = naming.find(yard, ref)
+        job = meant(yard, ref)
         found = yard.explain(job.job_id)
     if as_json:
         output.print_json(found.raw)
@@ -135,13 +133,12 @@ def events(
     as_json: AsJson = False,
 ) -> None:
     """Show what happened, event by event."""
-    from gpuyard import naming
 
     with client() as yard:
         if ref is None:
             stream = yard.all_events(follow=follow, after=after)
         else:
-            stream = yard.events(naming.find(yard, ref).job_id, follow=follow, after=after)
+            stream = yard.events(meant(yard, ref).job_id, follow=follow, after=after)
         for event in stream:
             if as_json:
                 output.print_json_line(event.raw)
@@ -164,10 +161,10 @@ def cost(
     as_json: AsJson = False,
 ) -> None:
     """What a job, or everything, has cost so far."""
-    from gpuyard import amounts, naming
+    from gpuyard import amounts
 
     with client() as yard:
-        found = yard.usage(tenant=tenant, limit=1000) if ref is None else yard.cost(naming.find(yard, ref).job_id)
+        found = yard.usage(tenant=tenant, limit=1000) if ref is None else yard.cost(meant(yard, ref).job_id)
     if as_json:
         output.print_json(found.raw)
         return
@@ -191,11 +188,10 @@ def cost(
 
 def trace(ref: Ref, as_json: AsJson = False) -> None:
     """A job's way from the request to the ledger, as a waterfall."""
-    from gpuyard import naming
     from gpuyard.cli.waterfall import draw
 
     with client() as yard:
-        found = yard.trace(naming.find(yard, ref).job_id)
+        found = yard.trace(meant(yard, ref).job_id)
     if as_json:
         output.print_json(found.raw)
         return

@@ -7,7 +7,7 @@ import typer
 
 from gpuyard import amounts
 from gpuyard.cli import output
-from gpuyard.cli.session import FAILED, AsJson, client, command, whole
+from gpuyard.cli.session import FAILED, AsJson, client, command, meant, whole
 
 
 def register(app: typer.Typer) -> None:
@@ -43,10 +43,9 @@ def entries(
     as_json: AsJson = False,
 ) -> None:
     """List the ledger's entries in the order in which they were booked."""
-    from gpuyard import naming
 
     with client() as yard:
-        job_id = None if job is None else naming.find(yard, job).job_id
+        job_id = None if job is None else meant(yard, job).job_id
         found = list(islice(yard.entries(tenant=tenant, job_id=job_id), limit))
     if as_json:
         output.print_items(entry.raw for entry in found)

@@ -147,5 +147,7 @@ def ask_of(gpu: Mapping[str, Any], ranks: int = 1) -> str:
     memory = gpu.get("memory_mib")
     kind = f"mig-{gpu['mig_profile']}" if gpu.get("mig_profile") else models or (f"{_short(memory)}.." if memory else "any")
     milli, share = int(gpu.get("milli") or 1000), gpu.get("share_memory_mib")
-    amount = f"{milli / 1000:g}" if milli < 1000 else _short(share) if share else str(gpu.get("count") or 1)
+    count = int(gpu.get("count") or 1)
+    part = f"{milli / 1000:g}" if milli < 1000 else _short(share) if share else ""
+    amount = (f"{count}x{part}" if count > 1 else part) if part else str(count)
     return f"{ranks} x {kind}:{amount}" if ranks > 1 else f"{kind}:{amount}"

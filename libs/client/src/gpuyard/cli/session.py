@@ -18,6 +18,7 @@ from gpuyard import errors
 
 if TYPE_CHECKING:
     from gpuyard.client import Client
+    from gpuyard.results import Job
 
 OK, FAILED, USAGE, DENIED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
@@ -110,3 +111,16 @@ def client() -> Generator["Client", None, None]:
 
     with Client() as found:
         yield found
+
+
+def meant(yard: "Client", ref: str) -> "Job":
+    """The job that is to be shown. Says so where there are others of its name."""
+    from gpuyard import naming
+    from gpuyard.cli import output
+
+    def chosen(job: "Job", others: int) -> None:
+        kind = "living job" if not job.is_ended else "job"
+        several = f"{others} more are" if others > 1 else "one more is"
+        output.note(f"{job.job_id}: the youngest {kind} of this name; {several} called {job.name}, see `gpuyard ps -a`")
+
+    return naming.find(yard, ref, chosen=chosen)

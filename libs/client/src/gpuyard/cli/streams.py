@@ -33,6 +33,10 @@ def show_logs(
         if line.attempt > attempt > 0:
             print(f"--- attempt {line.attempt} ---", file=sys.stderr, flush=True)
         attempt = max(attempt, line.attempt)
+        if line.dropped_lines:
+            of_rank = f"rank {line.rank}: " if job.ranks > 1 else ""
+            print(f"--- {of_rank}{line.dropped_lines} lines were dropped here ---", file=sys.stderr, flush=True)
+            continue
         print(_shown(job, line), file=sys.stderr if to_error else sys.stdout, flush=True)
 
 

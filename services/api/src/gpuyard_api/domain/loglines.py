@@ -11,7 +11,10 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One line. `number` counts within the attempt's rank and stream."""
+    """One line. `number` counts within the attempt's rank and stream.
+
+    With `dropped_lines` it is not a line of the job's but the word that so many were not kept, the last of which had this number.
+    """
 
     attempt: int
     rank: int
@@ -19,6 +22,7 @@ class LogLine:
     number: int
     text: str
     at: datetime
+    dropped_lines: int = 0
 
 
 class LineCursor:

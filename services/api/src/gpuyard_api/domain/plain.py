@@ -7,6 +7,8 @@ are harmless: never those of `env` or `command`, which may be secrets.
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from gpuyard_contracts.types import WRONG_FORM, form_told
+
 from gpuyard_api.domain.suggest import nearest
 
 SILENT = frozenset({"env", "command", "token", "headers"})
@@ -60,6 +62,8 @@ def sentence(error: Mapping[str, Any], known: KnownFields) -> tuple[str, str, st
         return field, "must not be empty", ""
     if kind in _LIMITS:
         return field, _LIMITS[kind].format_map(_Limits(error.get("ctx", {}))) + _but(error, place), ""
+    if kind == WRONG_FORM:
+        return field, form_told(error), ""
     if kind == "value_error":
         return field, str(error["msg"]).removeprefix("Value error, "), ""
     for prefix, wanted in _KINDS.items():

@@ -1,6 +1,6 @@
 """From what went wrong to the problem that is answered, and the problems' place in the API's description."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from functools import lru_cache
 from typing import Any, get_args, get_type_hints
 
@@ -43,13 +43,8 @@ def render(problem: Problem) -> Response:
 def install(app: FastAPI) -> None:
     """Answer every error of a route as a problem."""
 
-    async def on_problem(request: Request, error: Exception) -> Response:
-        assert isinstance(error, Problem)
-        return render(error)
-
-    async def on_unavailable(request: Request, error: Exception) -> Response:
-        who = str(error).split(":")[0]
-        return render(problems.unavailable(who if who.isalnum() else "bus", f"The {who} did not answer in time; try again."))
+    async def on_error(request: Request, error: Exception) -> Response:
+        return render(problem_of(error))
 
     async def on_invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
@@ -59,10 +54,24 @@ def install(app: FastAPI) -> None:
         assert isinstance(error, HTTPException)
         return render(_http_problem(request, error))
 
-    app.add_exception_handler(Problem, on_problem)
-    app.add_exception_handler(Unavailable, on_unavailable)
+    for kind in (Problem, Unavailable, Exception):  # the last is raised on, to be logged
+        app.add_exception_handler(kind, on_error)
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http)
+
+
+FAULT = Problem(500, "internal", "Something is wrong here", "This is a fault of gpuyard; its log says more.")
+"""What is answered where the error is our own."""
+
+
+def problem_of(error: Exception) -> Problem:
+    """What is answered where something was raised."""
+    if isinstance(error, Problem):
+        return error
+    if not isinstance(error, Unavailable):
+        return FAULT
+    who = str(error).split(":")[0]
+    return problems.unavailable(who if who.isalnum() else "bus", f"The {who} did not answer in time; try again.")
 
 
 def invalid_of(error: RequestValidationError, endpoint: Any) -> Problem:
@@ -74,9 +83,19 @@ def invalid_of(error: RequestValidationError, endpoint: Any) -> Problem:
         detail = f"The body is not JSON: {broken.get('ctx', {}).get('error', 'it cannot be read')} at character {where}."
         return Problem(400, "bad-json", "The body is not JSON", detail)
     told = dict.fromkeys(
-        FieldError(*sentence(each, lambda place: known_fields(_body_of(endpoint), place))) for each in found[:_SHOWN_ERRORS]
+        FieldError(*sentence(each, lambda place: known_fields(_body_of(endpoint), place))) for each in _first_hand(found)[:_SHOWN_ERRORS]
     )
     return problems.invalid(*told)
+
+
+def _first_hand(errors: Sequence[Any]) -> list[Any]:
+    """The errors without those that only follow from others: a list is called too short because its entries were refused."""
+    places = [tuple(each["loc"]) for each in errors]
+    return [
+        each
+        for each, place in zip(errors, places, strict=True)
+        if each["type"] != "too_short" or not any(len(other) > len(place) and other[: len(place)] == place for other in places)
+    ]
 
 
 @lru_cache(maxsize=256)

@@ -1,5 +1,6 @@
 """What every route is handed: the yard (engine, read models, hub) and whose token came with the request."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
@@ -55,8 +56,9 @@ class Yard:
     async def act(self, fn: "Callable[[Tx[ApiStore]], T | Problem]", *, traceparent: str | None = None) -> T:
         """Run an act; raises the problem that it returned, and Problem 503 where it is not known to be committed in time."""
         try:
-            result = await within(self.pace.act, self.engine.act(fn, traceparent=traceparent), "database")
-        except Unavailable:
+            async with asyncio.timeout(self.pace.act):  # what is awaited is only that somebody sets a result, so giving up is at once
+                result = await self.engine.act(fn, traceparent=traceparent)
+        except (TimeoutError, Unavailable):
             detail = "It is not known whether this was done. Ask again; with the same Idempotency-Key it is done once."
             raise problems.unavailable("database", detail) from None
         if isinstance(result, Problem):
@@ -117,8 +119,12 @@ async def operator(request: Request) -> Principal:
 
 def traceparent_of(request: Request) -> str | None:
     """The caller's trace context, if it sent a good one: the job's trace goes on from it."""
-    given = request.headers.get("traceparent", "")
-    return given if TRACEPARENT.fullmatch(given) else None
+    return good_traceparent(request.headers.get("traceparent"))
+
+
+def good_traceparent(given: str | None) -> str | None:
+    """A trace context, if it is one."""
+    return given if given and TRACEPARENT.fullmatch(given) else None
 
 
 TheYard = Annotated[Yard, Depends(the_yard)]

@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 from gpuyard_runtime.logs import log_of
+from starlette.responses import Response
 
-from gpuyard_api.http.answers import render
+from gpuyard_api.http.answers import FAULT, problem_of, render
 from gpuyard_api.problems import Problem
 
 Scope = MutableMapping[str, Any]
@@ -23,6 +24,15 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MAX_BODY_BYTES = 512 * 1024
 BODY_SECONDS = 10.0
+
+
+Short = Callable[[Scope, bytes], Awaitable[Response | None]]
+"""Answers a request by its scope and body without going through the app; None: the app is to answer it."""
+
+
+async def no_short_way(scope: Scope, body: bytes) -> Response | None:
+    """Everything goes through the app."""
+    return None
 
 
 Observe = Callable[[str, str, int, float], None]
@@ -41,12 +51,18 @@ class Door:
     """Wraps the app."""
 
     def __init__(
-        self, app: App, observe: Observe = unseen, max_body_bytes: int = MAX_BODY_BYTES, body_seconds: float = BODY_SECONDS
+        self,
+        app: App,
+        observe: Observe = unseen,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        body_seconds: float = BODY_SECONDS,
+        short: Short = no_short_way,
     ) -> None:
         self._app = app
         self._observe = observe
         self._max_body_bytes = max_body_bytes
         self._body_seconds = body_seconds
+        self._short = short
         self._log = log_of("http")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -67,19 +83,24 @@ class Door:
 
         try:
             body = b"" if scope["method"] in ("GET", "HEAD") else await self._body(scope, receive)
-            await self._app(scope, _replay(body, receive), sending)
+            answer = await self._short(scope, body) if body else None
+            if answer is None:
+                await self._app(scope, _replay(body, receive), sending)
+            else:
+                await answer(scope, receive, sending)
         except Gone:
             return
         except Exception as error:
-            problem = error if isinstance(error, Problem) else self._fault(scope, error)
+            problem = problem_of(error)
+            if problem is FAULT:
+                self._tell(scope, error)
             if not status:
                 await render(problem)(scope, receive, sending)
 
-    def _fault(self, scope: Scope, error: Exception) -> Problem:
-        """A fault of our own. The log says where it happened; messages of exceptions may repeat what was sent, so they stay out of it."""
+    def _tell(self, scope: Scope, error: Exception) -> None:
+        """Log a fault of our own and where it happened; messages of exceptions may repeat what was sent, so they stay out of it."""
         frames = [f"{frame.name}:{frame.lineno}" for frame in traceback.extract_tb(error.__traceback__)[-6:]]
         self._log.error("request_failed", method=scope["method"], error=type(error).__name__, where=" > ".join(frames))
-        return Problem(500, "internal", "Something is wrong here", "This is a fault of gpuyard; its log says more.")
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes:
         told = _header(scope, b"content-length")

@@ -1,51 +1,43 @@
 """``/v1/jobs``: asking for jobs, finding them, ending them, and why they are where they are."""
 
-import asyncio
 import json
-import re
 from datetime import datetime
 from typing import Annotated
-from uuid import uuid4
 
-from fastapi import APIRouter, Body, Header, Query, Request
+from fastapi import APIRouter, Body, Query, Request
 from gpuyard_contracts.messages.asks import ExplainAskV1, ExplainReplyV1, UsageAskV1, UsageReplyV1
 from gpuyard_contracts.spec import JobSpec
-from gpuyard_contracts.types import Line, TenantId, job_id_of
+from gpuyard_contracts.types import Line, TenantId
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from gpuyard_api import acts, mapping, problems
+from gpuyard_api import acts, problems
 from gpuyard_api.domain import cursor as cursors
 from gpuyard_api.domain.access import Principal
 from gpuyard_api.domain.model import ENDED, Job, JobState
-from gpuyard_api.domain.secret import request_id_of
 from gpuyard_api.domain.trace import waterfall
+from gpuyard_api.http import submitting
 from gpuyard_api.http.answers import problem_responses
 from gpuyard_api.http.context import TheYard, Who, Yard, bearer, traceparent_of
-from gpuyard_api.hub import Watcher
+from gpuyard_api.http.keys import IdempotencyKey
+from gpuyard_api.http.submitting import MAX_WAIT_SECONDS, Wish
 from gpuyard_api.ports import JobFilter
 from gpuyard_api.problems import FieldError
-from gpuyard_api.views.jobs import CancelBody, ExplainView, JobDetailView, JobPage, JobView, TraceView, job_detail, job_view, trace_view
+from gpuyard_api.views.jobs import CancelBody, ExplainView, JobDetailView, JobPage, JobView, TraceView, job_json, trace_view
 from gpuyard_api.views.money import CostView
 from gpuyard_api.views.shapes import SPEC
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], dependencies=[bearer])
+router = APIRouter(prefix=submitting.PATH, tags=["jobs"], dependencies=[bearer])
 
-MAX_WAIT_SECONDS = 60
 TRACE_EVENTS = 5000
 NO_REASON = CancelBody()
 COST_ROWS = 1000
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(description="Names the request (1 to 255 printable ASCII characters): the same key and body again is the same request."),
-]
 Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to wait for the scheduler's yes or no.")]
 Spec = Annotated[JobSpec, Body(examples=[SPEC | {"gpu": "A100-80GB:2"}, SPEC])]
 ForTenant = Annotated[TenantId | None, Query(description="Whose it is; for operators.")]
 Label = Annotated[list[str], Query(description="`key=value`; several must all hold.")]
 Limit = Annotated[int, Query(ge=1, le=500)]
-_KEY = re.compile(r"[!-~]([ -~]{0,253}[!-~])?")
 
 
 @router.post(
@@ -73,82 +65,7 @@ async def submit_job(
 
     Send an `Idempotency-Key` so that asking again, after a lost answer say, makes no second job.
     """
-    owner = _owner(who, tenant)
-    request_id = f"req-{uuid4().hex}" if idempotency_key is None else request_id_of(checked_key(idempotency_key))
-    job_id = job_id_of(owner, request_id)
-    ask = mapping.ask_of(job_id, owner, spec, yard.engine.now())
-    with yard.hub.watch(job_id=job_id) as watcher:
-        act = acts.submit(who, ask, spec, request_id)
-        if idempotency_key is None:
-            made = await yard.act(act, traceparent=traceparent_of(request))
-        else:
-            async with yard.turns.of(job_id):
-                if await _is_repeat(yard, who, job_id, ask.digest):
-                    made = None
-                else:
-                    made = await yard.act(act, traceparent=traceparent_of(request))
-        if made is None or not made.is_new:
-            return await _repeat(yard, job_id, watcher, wait)
-        return _answer(await _decided(yard, made.job, watcher, wait), ask.spec, is_new=True)
-
-
-def _owner(who: Principal, tenant: str | None) -> str:
-    """Whose job it is to be. Raises Problem."""
-    if who.tenant is not None:
-        if tenant not in (None, who.tenant):
-            raise problems.not_found("tenant", tenant or "")
-        return who.tenant
-    if tenant is None:
-        raise problems.invalid(FieldError("tenant", "is missing", "an operator says whose job it is: ?tenant=acme"))
-    return tenant
-
-
-def checked_key(key: str) -> str:
-    """A caller's idempotency key. Raises Problem 422 for one that is none."""
-    if _KEY.fullmatch(key) is None:
-        raise problems.invalid(FieldError("Idempotency-Key", "must be 1 to 255 printable ASCII characters", "a UUID is a good one"))
-    return key
-
-
-async def _is_repeat(yard: Yard, who: Principal, job_id: str, digest: str) -> bool:
-    """Whether this very request was made before. Raises Problem 409 where the key was used for another."""
-    known = await yard.reads.digest(job_id)
-    if known is None:
-        return False
-    if known != digest:
-        detail = "This Idempotency-Key was used for a request with another body; take a new key for a new job."
-        conflict = problems.conflict("idempotency-conflict", "The key is taken", detail, job_id=job_id)
-        raise await yard.refuse(who, "job.submit", job_id, conflict)
-    return True
-
-
-async def _repeat(yard: Yard, job_id: str, watcher: Watcher, wait: float) -> Response:
-    """The answer to a request that was made before: its job as it is now."""
-    found = await yard.reads.job(job_id, None)
-    if found is None:
-        raise problems.unavailable("database", "The job of this request cannot be read yet; try again.")
-    job, spec = found
-    return _answer(await _decided(yard, job, watcher, wait), spec, is_new=False)
-
-
-async def _decided(yard: Yard, job: Job, watcher: Watcher, wait: float) -> Job:
-    """The job once the scheduler has answered, or as it is when the time is over. Raises Problem where the answer is no."""
-    clock = asyncio.get_running_loop().time
-    deadline = clock() + wait
-    now = job
-    while now.state == "submitted" and (left := deadline - clock()) > 0 and not watcher.is_closing:
-        await watcher.wait(left)
-        watcher.take()
-        now = yard.engine.store.jobs.get(job.job_id) or now
-    if now.state == "rejected":
-        raise problems.rejected(now.job_id, now.reason, now.detail)
-    return now
-
-
-def _answer(job: Job, spec: str, *, is_new: bool) -> Response:
-    status = 202 if job.state == "submitted" else 201 if is_new else 200
-    headers = {"Location": f"/v1/jobs/{job.job_id}"} | ({} if is_new else {"Idempotent-Replayed": "true"})
-    return Response(job_detail(job, spec).model_dump_json(), status, headers, "application/json")
+    return await submitting.answer(yard, who, Wish(spec, tenant, wait, idempotency_key, traceparent_of(request)))
 
 
 @router.get("", summary="List jobs", response_model=JobPage, responses=problem_responses(422))
@@ -161,7 +78,7 @@ async def list_jobs(
     label: Label = [],  # noqa: B006
     limit: Limit = 50,
     cursor: Annotated[str | None, Query(max_length=cursors.MAX_LENGTH)] = None,
-) -> JobPage:
+) -> Response:
     """Jobs, newest first. A tenant's token sees its own."""
     if who.tenant is not None and tenant not in (None, who.tenant):
         raise problems.not_found("tenant", tenant or "")
@@ -174,10 +91,12 @@ async def list_jobs(
     )
     found = await yard.reads.jobs(wanted, limit + 1)
     page = found[:limit]
-    is_more = len(found) > limit
-    return JobPage(
-        jobs=[job_view(job) for job in page], next_cursor=cursors.of_row(page[-1].submitted_at, page[-1].job_id) if is_more else None
-    )
+    following = to_json(cursors.of_row(page[-1].submitted_at, page[-1].job_id) if len(found) > limit else None)
+    return _json(b'{"jobs":[%b],"next_cursor":%b}' % (b",".join([job_json(job) for job in page]), following))
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status, media_type="application/json")
 
 
 def _cursor(text: str) -> tuple[datetime, str]:
@@ -207,9 +126,9 @@ async def visible_job(yard: Yard, who: Principal, job_id: str) -> tuple[Job, str
 
 
 @router.get("/{job_id}", summary="One job", response_model=JobDetailView, responses=problem_responses(404))
-async def get_job(job_id: str, who: Who, yard: TheYard) -> JobDetailView:
+async def get_job(job_id: str, who: Who, yard: TheYard) -> Response:
     """The job as it is now, with what was asked for."""
-    return job_detail(*await visible_job(yard, who, job_id))
+    return _json(job_json(*await visible_job(yard, who, job_id)))
 
 
 @router.post(
@@ -224,7 +143,7 @@ async def cancel_job(job_id: str, who: Who, yard: TheYard, request: Request, bod
     job, _ = await visible_job(yard, who, job_id)
     if job.state not in ENDED:
         await yard.act(acts.cancel(who, job, body.reason), traceparent=traceparent_of(request))
-    return Response(job_view(job).model_dump_json(), 200 if job.state in ENDED else 202, media_type="application/json")
+    return _json(job_json(job), 200 if job.state in ENDED else 202)
 
 
 @router.get("/{job_id}/explain", summary="Why a job is where it is", response_model=ExplainView, responses=problem_responses(404))

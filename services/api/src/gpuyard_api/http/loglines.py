@@ -57,13 +57,11 @@ def _is_over(yard: Yard, job: Job) -> bool:
 
 
 def _lines(message: LogLinesV1) -> list[LogLine]:
-    found = [
-        LogLine(message.attempt, message.rank, message.stream, message.first_line + offset, text, message.at)
-        for offset, text in enumerate(message.lines)
-    ]
+    attempt, rank, stream, first, at = message.attempt, message.rank, message.stream, message.first_line, message.at
+    found = [LogLine(attempt, rank, stream, first + offset, text, at) for offset, text in enumerate(message.lines)]
     if message.dropped_lines:
-        text = f"[{message.dropped_lines} lines were dropped here]"
-        found.append(LogLine(message.attempt, message.rank, "gpuyard", message.first_line, text, message.at))
+        text = f"[{message.dropped_lines} lines were dropped here: the job wrote more than is kept]"
+        found.insert(0, LogLine(attempt, rank, stream, first - 1, text, at, message.dropped_lines))
     return found
 
 

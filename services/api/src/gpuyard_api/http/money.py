@@ -1,7 +1,6 @@
 """Usage, balances, the ledger and prices: billing's answers, asked for on behalf of who may see them."""
 
 from typing import Annotated
-from uuid import uuid4
 
 from fastapi import APIRouter, Query
 from gpuyard_contracts.messages.asks import (
@@ -22,10 +21,9 @@ from gpuyard_contracts.types import Instant, JobId, TenantId, matching
 
 from gpuyard_api import acts, problems
 from gpuyard_api.domain.access import Principal
-from gpuyard_api.domain.secret import request_id_of
 from gpuyard_api.http.answers import problem_responses
 from gpuyard_api.http.context import Operator, TheYard, Who, bearer
-from gpuyard_api.http.jobs import IdempotencyKey, checked_key
+from gpuyard_api.http.keys import IdempotencyKey, request_id_for
 from gpuyard_api.http.tenants import visible_tenant
 from gpuyard_api.problems import FieldError, Problem
 from gpuyard_api.views.money import BalanceView, CreditBody, EntriesView, PricesBody, PricesView, UsageView, VerifyView
@@ -73,17 +71,13 @@ async def balance(tenant: str, who: Who, yard: TheYard) -> BalanceView:
 async def credit(tenant: str, body: CreditBody, who: Operator, yard: TheYard, idempotency_key: IdempotencyKey = None) -> BalanceView:
     """Credit for the tenant. With the same `Idempotency-Key` again it is granted once."""
     visible_tenant(yard, who, tenant)
-    ask = GrantCreditAskV1(tenant=tenant, request_id=_request_id(idempotency_key), amount_micros=body.amount_micros, reason=body.reason)
+    ask = GrantCreditAskV1(tenant=tenant, request_id=request_id_for(idempotency_key), amount_micros=body.amount_micros, reason=body.reason)
     try:
         reply = await yard.ask(ask, BalanceReplyV1)
     except Problem as problem:
         raise await yard.refuse(who, "credit.grant", tenant, problem) from None
     await yard.act(acts.noted(who, "credit.grant", tenant, "done", f"{body.amount_micros} micros: {body.reason}"))
     return BalanceView.model_validate(reply.model_dump())
-
-
-def _request_id(key: str | None) -> str:
-    return f"req-{uuid4().hex}" if key is None else request_id_of(checked_key(key))
 
 
 @router.get("/ledger/entries", summary="What stands in the ledger", response_model=EntriesView, responses=problem_responses(404, 422))
@@ -119,7 +113,7 @@ async def prices(who: Who, yard: TheYard) -> PricesView:
 )
 async def set_prices(body: PricesBody, who: Operator, yard: TheYard, idempotency_key: IdempotencyKey = None) -> PricesView:
     """New prices, from now or from a later instant on; what is already priced stays as it is."""
-    ask = SetPricesAskV1(request_id=_request_id(idempotency_key), valid_from=body.valid_from, prices=body.prices)
+    ask = SetPricesAskV1(request_id=request_id_for(idempotency_key), valid_from=body.valid_from, prices=body.prices)
     try:
         reply = await yard.ask(ask, PriceBookReplyV1)
         if reply.problem:

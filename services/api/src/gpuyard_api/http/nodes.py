@@ -1,5 +1,7 @@
 """Nodes, cards, incidents and the queue: what the fleet is, how it is, and taking parts of it out of service."""
 
+import asyncio
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated
 
@@ -34,6 +36,8 @@ router = APIRouter(prefix="/v1", tags=["fleet"], dependencies=[bearer])
 
 NO_REASON = CordonBody()
 OWN_HOLD = UncordonBody()
+MAX_NODES = 50
+"""On one page of cards: each is a question to monitor, and they are asked at once."""
 
 Samples = dict[str, tuple[Telemetry, datetime, GpuSampleV1]]
 
@@ -58,21 +62,43 @@ def _node(yard: Yard, node_id: str) -> NodeStateV1:
     return node
 
 
-@router.get("/gpus", summary="List cards with their last samples", response_model=GpuList, responses=problem_responses(404))
-async def list_gpus(who: Who, yard: TheYard, node_id: Annotated[NodeId | None, Query(description="Only this node's.")] = None) -> GpuList:
+@router.get("/gpus", summary="List cards with their last samples", response_model=GpuList, responses=problem_responses(404, 422))
+async def list_gpus(
+    who: Who,
+    yard: TheYard,
+    node_id: Annotated[NodeId | None, Query(description="Only this node's.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="As many whole nodes as have so many cards; one at least.")] = 200,
+    cursor: Annotated[NodeId | None, Query(description="From the page before: `next_cursor`.")] = None,
+) -> GpuList:
     """Every card: who holds it and how it is. A sample that is too old to be believed is not shown; `telemetry` says why there is none."""
     nodes = yard.engine.store.nodes
-    chosen = [_node(yard, node_id)] if node_id is not None else [nodes[name] for name in sorted(nodes)]
-    samples, missing = await _samples(yard, node_id)
+    chosen = [_node(yard, node_id)] if node_id is not None else _page_of_nodes(nodes, limit, cursor)
+    samples = await asyncio.gather(*(_samples(yard, node.node_id) for node in chosen))
     found: list[GpuView] = []
-    for node in chosen:
-        views = gpu_views(node, samples, missing, tenant=who.tenant)
+    for node, (seen, missing) in zip(chosen, samples, strict=True):
+        views = gpu_views(node, seen, missing, tenant=who.tenant)
         found += sorted(views, key=lambda view: (view.index is None, view.index or 0, view.uuid))
-    return GpuList(gpus=found)
+    is_more = node_id is None and bool(chosen) and chosen[-1].node_id != max(nodes)
+    return GpuList(gpus=found, next_cursor=chosen[-1].node_id if is_more else None)
 
 
-async def _samples(yard: Yard, node_id: str | None) -> tuple[Samples, Telemetry]:
-    """The last samples by card, and what is said of a card without one. A monitor that is away hides the samples, not the cards."""
+def _page_of_nodes(nodes: Mapping[str, NodeStateV1], limit: int, cursor: str | None) -> list[NodeStateV1]:
+    """The next nodes by id that have so many cards together, or the next one if it alone has more; at most MAX_NODES."""
+    chosen: list[NodeStateV1] = []
+    room = limit
+    for name in sorted(name for name in nodes if cursor is None or name > cursor)[:MAX_NODES]:
+        room -= len(nodes[name].facts.gpus)
+        if chosen and room < 0:
+            break
+        chosen.append(nodes[name])
+    return chosen
+
+
+async def _samples(yard: Yard, node_id: str) -> tuple[Samples, Telemetry]:
+    """The last samples by card, and what is said of a card without one. A monitor that is away hides the samples, not the cards.
+
+    Node by node, as the samples of a whole fleet are more than one message on the bus can carry.
+    """
     try:
         reply = await yard.ask(GpusAskV1(node_id=node_id), GpusReplyV1)
     except Problem:

@@ -144,11 +144,12 @@ class GpuView(Answer):
 
 
 class GpuList(Answer):
-    """All cards, by node and index."""
+    """Cards, by node and index; a node's are never divided. `next_cursor` gives the next page; None: there is none."""
 
-    model_config = ConfigDict(frozen=True, json_schema_extra=example(gpus=[]))
+    model_config = ConfigDict(frozen=True, json_schema_extra=example(gpus=[], next_cursor=None))
 
     gpus: list[GpuView]
+    next_cursor: str | None
 
 
 def _cordon(cordon: CordonV1) -> CordonView:

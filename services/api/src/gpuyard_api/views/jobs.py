@@ -2,10 +2,12 @@
 
 import json
 from datetime import datetime
+from operator import attrgetter
 from typing import Any
 
 from gpuyard_contracts.types import Reason
 from pydantic import ConfigDict
+from pydantic_core import to_json
 
 from gpuyard_api.domain.model import Event, Job, JobState
 from gpuyard_api.domain.trace import ENDS, LAST, RAN, Trace
@@ -82,36 +84,18 @@ class JobPage(Answer):
     next_cursor: str | None
 
 
-def _fields(job: Job) -> dict[str, Any]:
-    return {
-        "job_id": job.job_id,
-        "tenant": job.tenant,
-        "name": job.name,
-        "state": job.state,
-        "reason": job.reason,
-        "detail": job.detail,
-        "attempt": job.attempt,
-        "is_unknown": job.is_unknown,
-        "priority": job.priority,
-        "ranks": job.ranks,
-        "gpu": json.loads(job.gpu),
-        "placement": json.loads(job.placement),
-        "submitted_at": job.submitted_at,
-        "changed_at": job.changed_at,
-        "started_at": job.started_at,
-        "ended_at": job.ended_at,
-        "exit_code": job.exit_code,
-    }
+_PLAIN = (
+    "job_id", "tenant", "name", "state", "reason", "detail", "attempt", "is_unknown", "priority", "ranks", "submitted_at", "changed_at",
+    "started_at", "ended_at", "exit_code",
+)  # fmt: skip
+_plain_of = attrgetter(*_PLAIN)
 
 
-def job_view(job: Job) -> JobView:
-    """A job in a list."""
-    return JobView.model_validate(_fields(job))
-
-
-def job_detail(job: Job, spec: str) -> JobDetailView:
-    """A job with its spec (JSON text)."""
-    return JobDetailView.model_validate({**_fields(job), "spec": json.loads(spec)})
+def job_json(job: Job, spec: str | None = None) -> bytes:
+    """A job as :class:`JobView` says, or with its spec (JSON text) as :class:`JobDetailView`. What is kept as JSON goes out as it is."""
+    plain = to_json(dict(zip(_PLAIN, _plain_of(job), strict=True)))
+    detail = b"" if spec is None else b',"spec":%b' % spec.encode()
+    return b'%b,"gpu":%b,"placement":%b%b}' % (plain[:-1], job.gpu.encode(), job.placement.encode(), detail)
 
 
 class CancelBody(Body):
@@ -290,10 +274,11 @@ class ExplainView(Answer):
 
 
 class LogLineView(Answer):
-    """One line of output, in the NDJSON form of logs."""
+    """One line of output, in the NDJSON form of logs. `dropped_lines` above 0: here so many lines of a flood were not kept."""
 
     model_config = ConfigDict(
-        frozen=True, json_schema_extra=example(attempt=1, rank=0, stream="stdout", number=12, text="epoch 3: loss 0.21", at=AT)
+        frozen=True,
+        json_schema_extra=example(attempt=1, rank=0, stream="stdout", number=12, text="epoch 3: loss 0.21", at=AT, dropped_lines=0),
     )
 
     attempt: int
@@ -302,3 +287,4 @@ class LogLineView(Answer):
     number: int
     text: str
     at: datetime
+    dropped_lines: int = 0
