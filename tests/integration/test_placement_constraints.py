@@ -1,7 +1,8 @@
 """The database's own word: no card is given away twice and no attempt comes back, whatever the program does."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -10,11 +11,32 @@ from gpuyard_contracts.messages.placement import NodeCordonV1
 from gpuyard_placement.app import SERVICE
 from gpuyard_placement.domain.model import Held, Policy
 from gpuyard_placement.store import PlacementStore
+from gpuyard_runtime.clock import SystemClock
+from gpuyard_runtime.frames import Outgoing
 from gpuyard_runtime.migrate import migrate
+from gpuyard_runtime.postgres import PostgresUnits
 
 from tests.unit.placement.fleet import Fleet, cards, ended, facts, gang, one, release
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+class NoRelay:
+    """Publishes nothing."""
+
+    def take_done(self) -> list[int]:
+        """Nothing is done."""
+        return []
+
+    def put_back_done(self, done: list[int]) -> None:
+        """Nothing comes back."""
+
+    def holds(self, outbox_id: int) -> bool:
+        """Nothing is held."""
+        return False
+
+    def take_row(self, outbox_id: int, messages: Sequence[Outgoing]) -> None:
+        """Nothing is said here."""
 
 
 @pytest.fixture
@@ -99,6 +121,31 @@ async def test_what_is_freed_in_a_unit_can_be_held_in_the_same(conn: asyncpg.Con
     await _write(conn, _held("y", 600), _held("z", 400), drop=(old,))
     assert await _sums_are_right(conn)
     assert await conn.fetchval("select holders from gpu_load where gpu_uuid = 'GPU-1'") == 2
+
+
+async def test_a_card_passes_from_one_job_to_the_next_within_one_statement(dsn: str, conn: asyncpg.Connection) -> None:
+    """The unit is tried once: parts of a statement that deletes and writes come in this order, and so do their triggers."""
+    units = PostgresUnits(partial(PlacementStore, Policy()), dsn, SERVICE.schema, SERVICE.name, SystemClock(), NoRelay(), epoch=None)
+    await units.open()
+    old, runs = _held("x", 1000), 0
+
+    def hold(fresh: Collection[str]) -> list[Any]:
+        units.store.held.put(old)
+        return []
+
+    def pass_on(fresh: Collection[str]) -> list[Any]:
+        nonlocal runs
+        runs += 1
+        units.store.held.put(_held("y", 1000))
+        units.store.held.drop(units.store.held.key(old))
+        return []
+
+    await units.run(["first"], hold)
+    await units.run(["second"], pass_on)
+    await units.close()
+    assert runs == 1
+    assert await conn.fetchval("select string_agg(allocation_id, ',') from slices_held") == "job-y"
+    assert await _sums_are_right(conn)
 
 
 async def test_a_held_slice_never_changes(conn: asyncpg.Connection) -> None:

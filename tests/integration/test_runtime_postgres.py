@@ -145,6 +145,21 @@ async def test_a_store_with_a_way_of_its_own_is_written_its_way_in_the_same_tran
     assert units.store.things["a"] == Thing("a", 1)
 
 
+async def test_deletes_and_writes_of_one_table_are_one_statement_and_the_work_is_done_once(rig: Rig) -> None:
+    units = await rig.units()
+    await units.run([], silent(lambda fresh: units.store.things.put(Thing("old", 1, "x"))))
+    runs: list[int] = []
+
+    def work(fresh: Any) -> None:
+        runs.append(1)
+        units.store.things.put(Thing("new", 1, "x"))  # a unique index lets it in only once "old" is gone
+        units.store.things.drop("old")
+
+    await units.run(["k"], silent(work))
+    assert len(runs) == 1
+    assert [row["id"] for row in await rig.query("select id from things")] == ["new"]
+
+
 async def test_a_statement_that_does_not_fit_the_schema_is_fatal_and_costs_no_message(rig: Rig) -> None:
     units = await rig.units()
     await rig.query("alter table things rename to others")
@@ -154,10 +169,16 @@ async def test_a_statement_that_does_not_fit_the_schema_is_fatal_and_costs_no_me
     assert await rig.query("select key from inbox") == []
 
 
-async def test_old_inbox_keys_are_forgotten_and_young_ones_kept(rig: Rig) -> None:
+async def test_old_inbox_keys_are_forgotten_a_few_at_once_and_young_ones_kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuyard_runtime.postgres.PRUNED_AT_ONCE", 2)
     units = await rig.units()
-    await rig.query("insert into inbox (key, at) values ('old', now() - interval '40 days'), ('young', now())")
-    await units.prune((await rig.query("select now() - interval '36 days'"))[0][0])
+    old = "insert into inbox (key, at) select 'old ' || number, now() - interval '40 days' from generate_series(1, 3) as given (number)"
+    await rig.query(old)
+    await rig.query("insert into inbox (key, at) values ('young', now())")
+    before = (await rig.query("select now() - interval '36 days'"))[0][0]
+    assert await units.prune(before)
+    assert len(await rig.query("select key from inbox")) == 2
+    assert not await units.prune(before)
     assert [row["key"] for row in await rig.query("select key from inbox")] == ["young"]
 
 

@@ -74,6 +74,41 @@ def test_undo_gives_back_what_was_settled(settled: list[Row | int], undone: list
     assert not target.is_changed
 
 
+@given(settled=changes, undone=changes)
+def test_sums_follow_puts_drops_and_undo(settled: list[Row | int], undone: list[Row | int]) -> None:
+    target = table()
+    sums = target.sums(lambda row: [(tag, 1, row.id) for tag in row.tags])
+
+    def agree() -> bool:
+        parts = {tag: [row.id for row in target.values() for found in row.tags if found == tag] for tag in "pq"}
+        return all(sums.get(tag) == (len(ids), sum(ids)) for tag, ids in parts.items())
+
+    apply(target, settled)
+    target.settle()
+    apply(target, undone)
+    assert agree()
+    target.undo()
+    assert agree()
+
+
+@given(settled=changes, undone=changes)
+def test_what_is_derived_is_always_of_the_row_as_it_is_and_goes_with_it(settled: list[Row | int], undone: list[Row | int]) -> None:
+    target = table(keep=lambda row: not row.is_ended)
+    derived = target.derived(lambda row: (row,))
+
+    def agree() -> bool:
+        return all(derived.get(row.id, row) == (row,) for row in target.values()) and len(derived) == len(target)
+
+    apply(target, settled)
+    assert agree()
+    target.settle()
+    assert agree()
+    apply(target, undone)
+    assert agree()
+    target.undo()
+    assert agree()
+
+
 @given(settled=changes, unit=changes)
 def test_changes_applied_to_what_was_give_what_is(settled: list[Row | int], unit: list[Row | int]) -> None:
     target = table()

@@ -77,7 +77,7 @@ _NUL_OR_LONE = re.compile(r"[\x00\ud800-\udfff]")
 _LAST_CHARACTERS = 4000
 
 _one_line = _Pattern(r"^[^\x00-\x1f\x7f]*$", "control_character", "must be one line without control characters")
-_no_nul = _Pattern(r"^[^\x00]*$", "nul", "must not contain NUL")
+_no_nul = _Pattern(r"^[^\x00]*$", "nul", "must not contain NUL or half of a surrogate pair")
 
 
 def _scrub(value: Any) -> Any:

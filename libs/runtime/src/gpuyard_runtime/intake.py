@@ -91,10 +91,10 @@ class Intake(Generic[S]):
                 stream,
                 [wildcard(kind.SUBJECT) for kind in kinds],
                 partial(self._loop.arrive, lane),
-                partial(_length, lane),
+                partial(len, lane),
                 after=None,
                 is_state=is_state,
-                batch=200,
+                batch=self._loop.unit_size,
             )
             lane.refill = reader.ask
             await self._until(f"reader {stream}", reader.open)
@@ -103,7 +103,7 @@ class Intake(Generic[S]):
 
     async def _catch_up(self) -> None:
         for reader, lane in self._readers:
-            while not (reader.is_caught_up and not lane.queue):
+            while not (reader.is_caught_up and not lane):
                 self._health.tell(lane.name, reader.problem or "reading what is there")
                 await asyncio.sleep(CATCH_UP_POLL_SECONDS)
             self._health.tell(lane.name, None)
@@ -113,7 +113,7 @@ class Intake(Generic[S]):
         if self._service.leader:
             await self._take_over(durable)
         deliver = partial(self._loop.arrive, lane)
-        pull = await self._bus.open_pull(durable.stream, durable.name, deliver, partial(_length, lane), batch=200)
+        pull = await self._bus.open_pull(durable.stream, durable.name, deliver, partial(len, lane), batch=self._loop.unit_size)
         lane.refill = pull.ask
         self._pulls.append((durable, pull, lane))
 
@@ -195,7 +195,7 @@ class Intake(Generic[S]):
         except Unavailable:
             return  # the connection says so itself
         self._gone_at.pop(part, None)
-        is_still = int(info.get("num_pending", 0)) > 0 and not lane.queue and now - pull.moved_at > STILL_SECONDS
+        is_still = int(info.get("num_pending", 0)) > 0 and not lane and now - pull.moved_at > STILL_SECONDS
         self._health.tell(part, f"has {info['num_pending']} messages and none comes" if is_still else None)
         if is_still:
             pull.restart()
@@ -210,10 +210,6 @@ class Intake(Generic[S]):
             self._bus.close_pull(pull)
         for reader, _ in self._readers:
             await reader.close()
-
-
-def _length(lane: Lane) -> int:
-    return len(lane.queue)
 
 
 def _traceparent(headers: bytes) -> str | None:

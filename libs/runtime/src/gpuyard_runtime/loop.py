@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from gpuyard_runtime.dispatch import Dispatcher, Rest, pause_after
@@ -24,19 +25,27 @@ from gpuyard_runtime.work import Beat, Delivery, Garbled, Handled, Work, nothing
 S = TypeVar("S", bound=Store)
 
 LONGEST_AWAY_PAUSE_SECONDS = 2.0
+READ_AT_ONCE = 20
+"""Messages that are read in one go while the database has a unit: so few that its answer hardly waits."""
 
 
 @dataclass
 class Lane:
-    """Deliveries of one durable or reader, in order. `refill` asks the bus for more."""
+    """Deliveries of one durable or reader, in order: first those that were `read` and are work now, then those as they `came`.
+
+    `refill` asks for more.
+    """
 
     name: str
     handlers: Mapping[Any, Handler[Any]]
     is_guarded: bool
-    queue: deque[Delivery | Work] = field(default_factory=deque[Delivery | Work])
+    read: deque[Work] = field(default_factory=deque[Work])
+    came: deque[Delivery] = field(default_factory=deque[Delivery])
     refill: Callable[[], None] = nothing
     paused_until: float = 0.0
-    is_open: bool = True
+
+    def __len__(self) -> int:
+        return len(self.read) + len(self.came)
 
 
 class Loop(Generic[S]):
@@ -59,13 +68,14 @@ class Loop(Generic[S]):
         self._health = health
         self._metrics = metrics
         self._new_id = new_id
-        self._unit_size = unit_size
+        self.unit_size = unit_size
         self._lanes: list[Lane] = []
         self._front: deque[Work] = deque()
         self._beats: set[str] = set()
         self._current: list[Work] = []
         self._woken = asyncio.Event()
         self._is_stopping = False
+        self._is_reading_ahead = False
         self._away_tries = 0
         self._away_until = 0.0
         self._away_error: BaseException | None = None
@@ -81,7 +91,7 @@ class Loop(Generic[S]):
     def arrive(self, lane: Lane, delivery: Delivery) -> None:
         """A message came."""
         delivery.lane = lane.name
-        lane.queue.append(delivery)
+        lane.came.append(delivery)
         self._woken.set()
 
     def put(self, work: Work) -> None:
@@ -97,7 +107,7 @@ class Loop(Generic[S]):
     @property
     def waiting(self) -> int:
         """Deliveries that wait here."""
-        return sum(len(lane.queue) for lane in self._lanes)
+        return sum(len(lane) for lane in self._lanes)
 
     @property
     def in_front(self) -> int:
@@ -127,11 +137,12 @@ class Loop(Generic[S]):
 
     def touch(self) -> None:
         """Tell the bus that everything held here is still being worked on."""
-        for item in self._current:
-            _touch(item)
         for lane in self._lanes:
-            for item in lane.queue:
-                _touch(item)
+            for delivery in lane.came:
+                delivery.touch()
+        for item in chain(self._current, *(lane.read for lane in self._lanes)):
+            if isinstance(item, (Handled, Garbled)):
+                item.delivery.touch()
 
     async def run(self) -> None:
         """Work until stopped."""
@@ -158,7 +169,7 @@ class Loop(Generic[S]):
     def _gather(self) -> list[Work]:
         """What waits, up to a unit's size: first what has no lane, then the lanes, beginning with another one each time."""
         items: list[Work] = []
-        while self._front and len(items) < self._unit_size:
+        while self._front and len(items) < self.unit_size:
             items.append(self._front.popleft())
         if self._is_stopping or self._away_error is not None:
             return items
@@ -171,24 +182,44 @@ class Loop(Generic[S]):
         return items
 
     def _take(self, lane: Lane, items: list[Work]) -> None:
-        queue = lane.queue
-        while queue and len(items) < self._unit_size:
-            found = queue.popleft()
-            if isinstance(found, Delivery):
-                work = work_of(self._service, found, lane.handlers, is_guarded=lane.is_guarded)
-                if work is None:
-                    found.ack()
-                    self._metrics.ignored.inc()
-                    continue
-                items.append(work)
-            else:
-                items.append(found)
+        read = lane.read
+        while len(items) < self.unit_size:
+            if read:
+                items.append(read.popleft())
+            elif not self._read(lane, self.unit_size - len(items)):
+                break
         lane.refill()
+
+    def _read(self, lane: Lane, limit: int) -> int:
+        """Make work of the next deliveries, `limit` at most; what the service has no handler for is done. Returns how many it saw."""
+        came = lane.came
+        for number in range(limit):
+            if not came:
+                return number
+            delivery = came.popleft()
+            work = work_of(self._service, delivery, lane.handlers, is_guarded=lane.is_guarded)
+            if work is None:
+                delivery.ack()
+                self._metrics.ignored.inc()
+            else:
+                lane.read.append(work)
+        return limit
+
+    def _read_ahead(self) -> None:
+        """While the database has the open unit, read what the next one will take."""
+        lane = next((lane for lane in self._lanes if lane.came and len(lane.read) < self.unit_size), None)
+        self._is_reading_ahead = lane is not None and bool(self._current)
+        if lane is not None and self._is_reading_ahead:
+            self._read(lane, READ_AT_ONCE)
+            asyncio.get_running_loop().call_soon(self._read_ahead)
 
     async def _unit(self, items: list[Work]) -> None:
         self._current = items
         self._forget_beats(items)
         began = asyncio.get_running_loop().time()
+        if not self._is_reading_ahead:
+            self._is_reading_ahead = True
+            asyncio.get_running_loop().call_soon(self._read_ahead)
         rest = await self._dispatcher.process(items)
         self._current = []
         self._metrics.unit_seconds.observe(asyncio.get_running_loop().time() - began)
@@ -209,7 +240,7 @@ class Loop(Generic[S]):
         now = asyncio.get_running_loop().time()
         by_name = {lane.name: lane for lane in self._lanes}
         for item in reversed(rest.items):
-            by_name[item.lane].queue.appendleft(item)
+            by_name[item.lane].read.appendleft(item)
         for lane in self._lanes:
             pause = rest.pauses.get(lane.name)
             if pause is not None:
@@ -250,10 +281,3 @@ class Loop(Generic[S]):
             self._well()
         except Unavailable as error:
             self._away(error)
-
-
-def _touch(item: Delivery | Work) -> None:
-    if isinstance(item, Delivery):
-        item.touch()
-    elif isinstance(item, (Handled, Garbled)):
-        item.delivery.touch()

@@ -7,6 +7,7 @@ never blocks a unit until too many are unpublished. While the bus is away or a s
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
 from typing import Protocol
 
 from pydantic_core import from_json
@@ -79,7 +80,7 @@ class Relay:
             self._done.append(outbox_id)
             return
         if not self._unacked:
-            self._oldest_at = asyncio.get_running_loop().time()
+            self._oldest_at = monotonic()
         self._left[outbox_id] = len(messages)
         self._idle.clear()
         first = self._token + 1
@@ -129,7 +130,7 @@ class Relay:
         found = self._unacked.pop(token, None)
         if found is None:
             return
-        self._oldest_at = asyncio.get_running_loop().time()
+        self._oldest_at = monotonic()
         if not self._is_stalled and self._tries:
             self._tries = 0
             self._told(None)
@@ -157,13 +158,13 @@ class Relay:
     def resend(self) -> None:
         """Publish again all that is unacknowledged: after a pause, after a reconnect, when acknowledgements are overdue."""
         self._is_stalled = False
-        self._oldest_at = asyncio.get_running_loop().time()
+        self._oldest_at = monotonic()
         if self._unacked and self._wire.is_connected:
             self._wire.post([self._frame(token) for token in self._unacked])
 
     def check(self) -> None:
         """To be called about once a second: nothing may wait for an acknowledgement that got lost."""
-        if self._unacked and not self._is_stalled and asyncio.get_running_loop().time() - self._oldest_at > ACK_SECONDS:
+        if self._unacked and not self._is_stalled and monotonic() - self._oldest_at > ACK_SECONDS:
             self._tries += 1
             self._told("the bus does not acknowledge")
             self.resend()

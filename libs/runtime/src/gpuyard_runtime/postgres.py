@@ -26,6 +26,8 @@ UNIT_SECONDS = 8.0
 """After this long a statement counts as lost: well below the leases that services give, which a database that hangs must not use up."""
 PROBE_SECONDS = 3.0
 LOAD_SECONDS = 60.0
+PRUNED_AT_ONCE = 2000
+"""Inbox keys that are forgotten in one go: so few that no unit waits noticeably."""
 
 CLAIM = """
 with fence as (select epoch from runtime_leader where service = $1 for share),
@@ -50,7 +52,7 @@ select id from kept
 """
 LEFT = "select id, content from outbox order by id"
 SWEEP = "delete from outbox where id = any($1::int8[])"
-PRUNE = "delete from inbox where ctid = any(array(select ctid from inbox where at < $1 limit 10000))"
+PRUNE = "delete from inbox where ctid = any(array(select ctid from inbox where at < $1 limit $2))"
 
 
 class Published(Protocol):
@@ -154,19 +156,17 @@ class PostgresUnits(Generic[S]):
     async def _run_joined(self, keys: Sequence[str], work: Work) -> Committed | None:
         """The unit as one statement and one round trip, in the hope that all keys are new. None: it must be done the long way."""
         store = self._store
+        if not store.is_joinable:
+            return None
         done: list[int] = []
         is_sent = False
         try:
             said = work(keys)
             if not keys and not said and not store.is_changed:
                 return Committed(0, ())
-            statements = store.joinable()
-            if statements is None:
-                store.undo()
-                return None
             encoded = [outgoing(envelope) for envelope in said]
             done = self._relay.take_done()
-            sql, args = self._joined(statements, keys, encoded, done)
+            sql, args = self._joined(store.statements(), keys, encoded, done)
             conn = await self._connected()
             is_sent = True
             with bounded(conn, UNIT_SECONDS):
@@ -191,11 +191,17 @@ class PostgresUnits(Generic[S]):
         args: list[Any] = [list(keys), self._clock.now(), done, [pack(encoded)] if encoded else []]
         if self._epoch is not None:
             args += (self._service, self._epoch)
-        parts: list[str] = []
-        for number, statement in enumerate(statements):
-            parts.append(f", part{number} as ({statement.sql(len(args) + 1)})")
-            args += statement.args
-        return (JOINED if self._epoch is None else JOINED_FENCED).replace("/* parts */", "".join(parts)), args
+        parts: dict[str, str] = {}
+        for table, sql, values in statements:
+            first = len(args) + 1
+            if table in parts:  # its deletes: they tell that they are done
+                parts[table] += " returning 1"
+                parts[f"{table}_written"] = sql(first, f"{table}_part")
+            else:
+                parts[table] = sql(first)
+            args += values
+        joined = "".join([f", {name}_part as ({sql})" for name, sql in parts.items()])
+        return (JOINED if self._epoch is None else JOINED_FENCED).replace("/* parts */", joined), args
 
     async def _run_claimed(self, keys: Sequence[str], work: Work) -> Committed:
         """The unit as a transaction of several statements: the keys are claimed first, and `work` sees which are new."""
@@ -286,12 +292,12 @@ class PostgresUnits(Generic[S]):
             self._relay.put_back_done(done)
             raise meaning(error) from error
 
-    async def prune(self, before: datetime) -> int:
-        """Forget inbox keys from before this instant, 10,000 at most; returns how many. Raises Unavailable, Fatal."""
+    async def prune(self, before: datetime) -> bool:
+        """Forget inbox keys from before this instant, a few at most; returns whether there may be more. Raises Unavailable, Fatal."""
         try:
             conn = await self._connected()
             with bounded(conn, UNIT_SECONDS):
-                return int((await conn.execute(PRUNE, before)).split()[-1])
+                return await conn.execute(PRUNE, before, PRUNED_AT_ONCE) == f"DELETE {PRUNED_AT_ONCE}"
         except Exception as error:
             raise meaning(error) from error
 

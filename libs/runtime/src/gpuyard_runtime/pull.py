@@ -68,12 +68,13 @@ class Pull:
         self._buffered = buffered
         self._batch = batch
         self._asked_at = 0.0
+        self._clock = asyncio.get_running_loop().time  # asking for the loop is a system call, and this is asked for each message
 
     def ask(self) -> None:
         """Ask for more if there is room for it."""
         if self.is_stopped or self.credit > self._batch // 2 or self._buffered() >= self._batch:
             return
-        self._asked_at = asyncio.get_running_loop().time()
+        self._asked_at = self._clock()
         self.credit += self._batch
         body = to_json({"batch": self._batch, "expires": int(EXPIRES_SECONDS * 1e9)})
         self._bus.post([self._bus.request_frame(self._subject, self.inbox, body)])
@@ -89,7 +90,7 @@ class Pull:
 
     def check(self) -> None:
         """To be called about once a second: write off what must have expired, and ask again."""
-        if self.credit and asyncio.get_running_loop().time() - self._asked_at > EXPIRES_SECONDS + 1.0:
+        if self.credit and self._clock() - self._asked_at > EXPIRES_SECONDS + 1.0:
             self.credit = 0
         self.ask()
 
@@ -110,7 +111,7 @@ class Pull:
         parts = reply.split(b".")
         at = 2 if len(parts) == 9 else 4
         self.pending = int(parts[at + 6])
-        self.moved_at = asyncio.get_running_loop().time()
+        self.moved_at = self._clock()
         return Delivery(
             subject.decode("utf-8", "replace"),
             read_headers(headers) if headers else None,
@@ -135,7 +136,7 @@ class Pull:
         if code == 503 or (code == 409 and "deleted" in text.lower()):
             self.missing = f"consumer {self.consumer} of {self.stream} is gone"
             self.credit = self._batch  # asking at once would spin; `check` asks again when this is written off
-            self._asked_at = asyncio.get_running_loop().time() - EXPIRES_SECONDS
+            self._asked_at = self._clock() - EXPIRES_SECONDS
         elif code in (404, 408):
             self.missing = None
             self.ask()

@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Generic, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Generic, NoReturn, TypeVar
 from uuid import uuid4
 
 import asyncpg
@@ -37,9 +37,11 @@ from gpuyard_runtime.postgres import PostgresUnits
 from gpuyard_runtime.service import Reading, Service, Tx
 from gpuyard_runtime.settings import ServiceSettings
 from gpuyard_runtime.store import Store
-from gpuyard_runtime.traces import Spans
 from gpuyard_runtime.watch import ServiceWatch
 from gpuyard_runtime.work import Act
+
+if TYPE_CHECKING:
+    from gpuyard_runtime.traces import Spans
 
 S = TypeVar("S", bound=Store)
 T = TypeVar("T")
@@ -71,7 +73,7 @@ class Running(Generic[S]):
         self._log = logs.log_of("running")
         self._dsn = settings.postgres_dsn.get_secret_value()
         self._server = HealthServer(self.health, self._render)
-        self._spans = Spans(service.name, settings.otlp_endpoint) if settings.otlp_endpoint else None
+        self._spans = _spans_to(settings.otlp_endpoint, service.name)
         self._effects: set[asyncio.Task[None]] = set()
         self._loop_task: asyncio.Task[None] | None = None
         self._beside_task: asyncio.Task[None] | None = None
@@ -284,12 +286,18 @@ class Running(Generic[S]):
             self._loop.do_between(self._units.sweep)
 
     async def _prune(self) -> None:
-        """Forget old inbox keys, little by little, between units."""
+        """Forget old inbox keys, again and again."""
         while True:
             await asyncio.sleep(PRUNE_SECONDS)
-            if self._loop is not None and self._units is not None:
-                units, before = self._units, self._clock.now() - timedelta(days=INBOX_DAYS)
-                self._loop.do_between(lambda units=units, before=before: units.prune(before))
+            if self._loop is not None:
+                self._loop.do_between(self._prune_some)
+
+    async def _prune_some(self) -> None:
+        """Little by little, each between two units, until no old one is left: as many are forgotten as have come."""
+        assert self._units is not None
+        assert self._loop is not None
+        if await self._units.prune(self._clock.now() - timedelta(days=INBOX_DAYS)):
+            self._loop.do_between(self._prune_some)
 
     def _render(self) -> bytes:
         self.metrics.ready.set(1 if self.health.is_ready else 0)
@@ -339,6 +347,14 @@ class Running(Generic[S]):
             self._spans.close()
         await self._server.close()
         self._log.info("stopped")
+
+
+def _spans_to(endpoint: str, service: str) -> "Spans | None":
+    if not endpoint:
+        return None
+    from gpuyard_runtime.traces import Spans  # OpenTelemetry is slow to import, and most services have no collector
+
+    return Spans(service, endpoint)
 
 
 async def run(

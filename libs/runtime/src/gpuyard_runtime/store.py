@@ -35,17 +35,21 @@ class Connection(Protocol):
 class _Writing:
     """How a table or journal is written, worked out once; the statements by the number of their first parameter."""
 
-    upsert: Callable[[int], str]
+    upsert: Callable[..., str]
     delete: Callable[[int], str]
     values: tuple[Callable[[Any], Any], ...]
     keys: tuple[Callable[[Any], Any], ...]
 
 
 class Statement(NamedTuple):
-    """One statement of a flush: its table, its SQL (given the number of its first parameter) and its arguments."""
+    """One statement of a flush: its table, its SQL (given the number of its first parameter) and its arguments.
+
+    The SQL of a table's writes takes a second argument where its deletes are a part of the same statement: the name of that part, which
+    is then done first.
+    """
 
     table: str
-    sql: Callable[[int], str]
+    sql: Callable[..., str]
     args: list[Any]
 
 
@@ -108,7 +112,7 @@ class Store:
             await conn.execute(statement.sql(1), *statement.args)
 
     def statements(self) -> list["Statement"]:
-        """What :meth:`flush` runs, in order. Extend this rather than `flush`: the unit then stays one statement (see :meth:`joinable`)."""
+        """What :meth:`flush` runs, in order. Extend this rather than `flush`: a unit is then one statement, see :attr:`is_joinable`."""
         found: list[Statement] = []
         for table in self.tables:
             if table.is_changed:
@@ -124,16 +128,11 @@ class Store:
                 found.append(Statement(journal.name, writing.upsert, _arrays(writing.values, journal.added)))
         return found
 
-    def joinable(self) -> list["Statement"] | None:
-        """The statements, where they may be joined with everything else of the unit into a single one, which costs one round trip in all.
-
-        None where a subclass writes in a way of its own, and where one table has both deletes and writes: within one statement there is no
-        before and after.
-        """
-        if type(self).flush is not Store.flush:
-            return None
-        found = self.statements()
-        return found if len({statement.table for statement in found}) == len(found) else None
+    @property
+    def is_joinable(self) -> bool:
+        """Whether the statements may be joined with everything else of the unit into a single one, which costs one round trip in all; a
+        subclass that writes in a way of its own must have its way."""
+        return type(self).flush is Store.flush
 
     def _writing(self, part: Table[Any, Any] | Journal[Any]) -> "_Writing":
         found = self._writings.get(part.name)
@@ -185,11 +184,16 @@ def select_sql(table: Table[Any, Any]) -> str:
     return f"select {_names(table.columns)} from {table.name} where {table.where}"  # noqa: S608
 
 
-def upsert_sql(table: Table[Any, Any], first: int = 1) -> str:
-    """The statement that writes rows, one array for each column; asyncpg prepares it once for each connection."""
+def upsert_sql(table: Table[Any, Any], first: int = 1, after: str = "") -> str:
+    """The statement that writes rows, one array for each column; asyncpg prepares it once for each connection.
+
+    `after`: the part of the same statement that deletes from this table. Parts have no order of their own, and a row may take the place
+    of a deleted one, so the rows are looked at once all of that part's have been counted.
+    """
+    waits = f" where (select count(*) from {after}) >= 0" if after else ""  # noqa: S608
     others = [column.name for column in table.columns if not column.is_key]
     then = f"do update set {', '.join(f'{name} = excluded.{name}' for name in others)}" if others else "do nothing"
-    return f"{_insert(table.name, table.columns, first)} on conflict ({_names(_keys(table))}) {then}"
+    return f"{_insert(table.name, table.columns, first)}{waits} on conflict ({_names(_keys(table))}) {then}"
 
 
 def delete_sql(table: Table[Any, Any], first: int = 1) -> str:

@@ -5,13 +5,14 @@ Reads are dict reads. Writes of the open unit can be undone as if they had never
 promise: nothing is settled before the transaction has committed. Rows are frozen; a change is a new row under the same key.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+D = TypeVar("D")
 
 Record = Mapping[str, Any]
 """One row as the database gives it: column name to value."""
@@ -77,8 +78,14 @@ class Index(Generic[K, V]):
 
     def move(self, key: K, old: V | None, new: V | None) -> None:
         """Follow one change of the table: `old` became `new` (None: there is none)."""
-        before = () if old is None else set(self._values_of(old))
-        after = () if new is None else set(self._values_of(new))
+        before = () if old is None else self._values_of(old)
+        after = () if new is None else self._values_of(new)
+        if new is not None and before == after:
+            for value in after:
+                self._sorted.pop(value, None)
+                self._groups[value][key] = new
+            return
+        before, after = set(before), set(after)
         for value in before:
             self._sorted.pop(value, None)
             if value not in after:
@@ -90,6 +97,58 @@ class Index(Generic[K, V]):
             for value in after:
                 self._sorted.pop(value, None)
                 self._groups.setdefault(value, {})[key] = new
+
+
+class Sums(Generic[K, V]):
+    """Sums of two amounts over the rows of a table, by a value of theirs; follows puts, drops and undo."""
+
+    __slots__ = ("_parts_of", "_sums")
+
+    def __init__(self, parts_of: Callable[[V], Sequence[tuple[Hashable, int, int]]]) -> None:
+        self._parts_of = parts_of
+        self._sums: dict[Hashable, tuple[int, int]] = {}
+
+    def get(self, value: Hashable) -> tuple[int, int]:
+        """Both sums over the rows with this value."""
+        return self._sums.get(value, (0, 0))
+
+    def move(self, key: K, old: V | None, new: V | None) -> None:
+        """Follow one change of the table: `old` became `new` (None: there is none)."""
+        before = () if old is None else self._parts_of(old)
+        after = () if new is None else self._parts_of(new)
+        if before == after:
+            return
+        for parts, sign in ((before, -1), (after, 1)):
+            for value, first, second in parts:
+                had_first, had_second = self.get(value)
+                self._sums[value] = (had_first + sign * first, had_second + sign * second)
+        for value, _, _ in before:
+            if self._sums.get(value) == (0, 0):
+                del self._sums[value]
+
+
+class Derived(Generic[K, V, D]):
+    """What is worked out of a row of a table, once: kept for as long as the row stays as it is."""
+
+    __slots__ = ("_derive", "_known")
+
+    def __init__(self, derive: Callable[[V], D]) -> None:
+        self._derive = derive
+        self._known: dict[K, D] = {}
+
+    def get(self, key: K, row: V) -> D:
+        """The derived value of the table's row of this key."""
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._derive(row)
+        return found
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def move(self, key: K, old: V | None, new: V | None) -> None:
+        """Follow one change of the table: forget what was derived from `old`."""
+        self._known.pop(key, None)
 
 
 class Table(Generic[K, V]):
@@ -122,7 +181,7 @@ class Table(Generic[K, V]):
         self._order = order
         self._rows: dict[K, V] = {}
         self._before: dict[K, V | None] = {}
-        self._indexes: list[Index[K, V]] = []
+        self._indexes: list[Index[K, V] | Sums[K, V] | Derived[K, V, Any]] = []
 
     def get(self, key: K) -> V | None:
         """The row of this key, if it is in memory."""
@@ -176,10 +235,25 @@ class Table(Generic[K, V]):
     def index_each(self, values_of: Callable[[V], Iterable[Hashable]]) -> Index[K, V]:
         """A new index by several values of each row."""
         made: Index[K, V] = Index(values_of)
+        self._follow(made)
+        return made
+
+    def sums(self, parts_of: Callable[[V], Sequence[tuple[Hashable, int, int]]]) -> Sums[K, V]:
+        """New sums: each row's parts are values with two amounts each."""
+        made: Sums[K, V] = Sums(parts_of)
+        self._follow(made)
+        return made
+
+    def derived(self, derive: Callable[[V], D]) -> Derived[K, V, D]:
+        """A new store for what `derive` (pure, never None) makes of a row."""
+        made: Derived[K, V, D] = Derived(derive)
+        self._indexes.append(made)
+        return made
+
+    def _follow(self, made: Index[K, V] | Sums[K, V]) -> None:
         for key, row in self._rows.items():
             made.move(key, None, row)
         self._indexes.append(made)
-        return made
 
     @property
     def is_changed(self) -> bool:

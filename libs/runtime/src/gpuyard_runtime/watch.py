@@ -1,7 +1,7 @@
 """What the dispatcher tells, turned into logs, metrics, spans and reasons on /readyz."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuyard_runtime.clock import Clock
 from gpuyard_runtime.faults import Poison
@@ -9,14 +9,16 @@ from gpuyard_runtime.health import Health
 from gpuyard_runtime.logs import log_of, trace_id_of
 from gpuyard_runtime.metrics import Metrics
 from gpuyard_runtime.service import Tx
-from gpuyard_runtime.traces import Spans
 from gpuyard_runtime.work import Work, reason_of
+
+if TYPE_CHECKING:
+    from gpuyard_runtime.traces import Spans
 
 
 class ServiceWatch:
     """Hears of every unit. Counting is done once for a unit, by type."""
 
-    def __init__(self, metrics: Metrics, health: Health, clock: Clock, spans: Spans | None) -> None:
+    def __init__(self, metrics: Metrics, health: Health, clock: Clock, spans: "Spans | None") -> None:
         self._metrics = metrics
         self._health = health
         self._clock = clock

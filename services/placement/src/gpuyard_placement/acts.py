@@ -69,6 +69,6 @@ def publish_states(tx: Tx[PlacementStore]) -> None:
         mark = store.marks[node_id]
         mark = replace(mark, version=mark.version + 1, heard_at=store.last_heard(node_id) or mark.heard_at)
         store.marks.put(mark)
-        state = messages.node_state(node, mark, mark.heard_at, store.allocations_on(node_id), store.cordons_on(node_id))
+        state = messages.node_state(node, mark, mark.heard_at, store.holds_on(node_id), store.cordons_on(node_id))
         tx.say(state, once=f"{node_id}@{mark.version}")
         store.published(node_id)

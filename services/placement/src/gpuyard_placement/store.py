@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from gpuyard_contracts.messages.placement import HoldV1
 from gpuyard_runtime.store import Statement, Store
 from gpuyard_runtime.table import Column, Table
 
 from gpuyard_placement.domain.commit import Used
 from gpuyard_placement.domain.model import Allocation, Cordon, Gpu, Held, Mark, Node, NodeStatus, Policy, RankKey, Sight, Tombstone
 from gpuyard_placement.domain.reconcile import Heard
-from gpuyard_placement.mapping import rows
+from gpuyard_placement.mapping import messages, rows
 
 _NODES: tuple[Column[Node], ...] = (
     Column("node_id", "text", is_key=True),
@@ -101,11 +102,7 @@ class PlacementStore(Store):
         self.sights: Table[str, Sight] = self.table(
             "fleet_sight", lambda row: "fleet", _SIGHT, lambda record: Sight(record["is_blind"], record["at"])
         )
-        self._by_gpu = self.nodes.index_each(lambda row: [gpu.uuid for gpu in row.facts.gpus])
-        self._cordons_by_node = self.cordons.index(lambda row: row.node_id)
-        self._on_node = self.allocations.index_each(lambda row: row.nodes() if row.is_live else ())
-        self._of_job = self.allocations.index(lambda row: row.job_id if row.is_live else None)
-        self._held_by_gpu = self.held.index(lambda row: row.gpu_uuid)
+        self._follow_rows()
         self.heard: Table[str, Heard] = Table("heard", lambda row: row.node_id, (Column("node_id", "text", is_key=True),), _never)
         self.heard_at: dict[str, datetime] = {}
         self.listening_since: datetime | None = None
@@ -114,6 +111,17 @@ class PlacementStore(Store):
         self._prune_before: datetime | None = None
         self._published: set[str] = set()
         self._owed: set[str] = set()
+
+    def _follow_rows(self) -> None:
+        """What is looked up, and follows the rows."""
+        self._by_gpu = self.nodes.index_each(lambda row: [gpu.uuid for gpu in row.facts.gpus])
+        self._cordons_by_node = self.cordons.index(lambda row: row.node_id)
+        self._on_node = self.allocations.index_each(lambda row: row.nodes() if row.is_live else ())
+        self._of_job = self.allocations.index(lambda row: row.job_id if row.is_live else None)
+        self._by_port = self.allocations.index(lambda row: (row.terms.plan[0].node_id, row.terms.port) if row.is_live else None)
+        self._used = self.allocations.sums(_uses)
+        self._holds = self.allocations.derived(messages.holds_of)
+        self._held_by_gpu = self.held.index(lambda row: row.gpu_uuid)
 
     def inherit(self, before: Store) -> None:
         """Go on with what was only heard: the rows were read anew, but we did not stop listening."""
@@ -172,17 +180,11 @@ class PlacementStore(Store):
 
     def used_on(self, node_id: str) -> Used:
         """CPU and memory that live allocations hold of the node."""
-        cpu = memory = 0
-        for found in self._on_node.get(node_id):
-            for plan in found.terms.plan:
-                if plan.node_id == node_id:
-                    cpu += plan.cpu_milli
-                    memory += plan.memory_mib
-        return Used(cpu, memory)
+        return Used(*self._used.get(node_id))
 
-    def ports_on(self, node_id: str) -> set[int]:
-        """Rendezvous ports in use on the node."""
-        return {found.terms.port for found in self._on_node.get(node_id) if found.terms.plan[0].node_id == node_id}
+    def is_port_taken(self, node_id: str, port: int) -> bool:
+        """Whether a rendezvous port of the node is in use."""
+        return self._by_port.count((node_id, port)) > 0
 
     def live_of(self, job_id: str) -> Allocation | None:
         """The job's live allocation."""
@@ -204,6 +206,15 @@ class PlacementStore(Store):
     def allocations_on(self, node_id: str) -> list[Allocation]:
         """Live allocations with a rank on the node, by id."""
         return self._on_node.get(node_id)
+
+    def holds_on(self, node_id: str) -> list[HoldV1]:
+        """What the ranks on the node hold, as it is told with every change of the node; by allocation and rank."""
+        return [
+            hold
+            for found in self._on_node.get(node_id)
+            for plan, hold in zip(found.terms.plan, self._holds.get(found.allocation_id, found), strict=True)
+            if plan.node_id == node_id
+        ]
 
     def owners_of(self, gpus: Sequence[Gpu]) -> dict[str, Node]:
         """The live node that each of these cards is enrolled on."""
@@ -262,6 +273,11 @@ class PlacementStore(Store):
     def published(self, node_id: str) -> None:
         """The open unit has said the node's state."""
         self._published.add(node_id)
+
+
+def _uses(row: Allocation) -> list[tuple[str, int, int]]:
+    """CPU and memory that an allocation holds, by node."""
+    return [(plan.node_id, plan.cpu_milli, plan.memory_mib) for plan in row.terms.plan] if row.is_live else []
 
 
 def _never(record: Any) -> Heard:

@@ -8,6 +8,7 @@ whole. A refusal is ordinary: the scheduler tries again on a fresher snapshot. T
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 from gpuyard_contracts.types import allocation_id_of
@@ -48,8 +49,8 @@ class Truth(Protocol):
         """CPU and memory that are held."""
         ...
 
-    def ports_on(self, node_id: str) -> set[int]:
-        """Rendezvous ports in use by allocations whose rank 0 is there."""
+    def is_port_taken(self, node_id: str, port: int) -> bool:
+        """Whether an allocation whose rank 0 is there has this rendezvous port."""
         ...
 
     def live_of(self, job_id: str) -> Allocation | None:
@@ -95,7 +96,7 @@ def commit(plan: Plan, truth: Truth, ports: range) -> Committed | Refused:
         held.extend(found[0])
         cards.update(found[1])
     first = plan.ranks[0].node_id
-    port = free_port(plan.allocation_id, truth.ports_on(first), ports)
+    port = free_port(plan.allocation_id, partial(truth.is_port_taken, first), ports)
     if port is None:
         return Refused("capacity", f"node {first} has none of its {len(ports)} rendezvous ports free")
     return Committed(tuple(held), tuple(cards.values()), port)

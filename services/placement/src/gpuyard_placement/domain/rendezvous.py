@@ -3,7 +3,7 @@
 Ports lie below the kernel's ephemeral range (32768–60999 on Linux), so that no outgoing connection can have taken one.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from zlib import crc32
 
@@ -20,7 +20,7 @@ class Place:
     local_world_size: int
 
 
-def free_port(allocation_id: str, taken: Set[int], ports: range) -> int | None:
+def free_port(allocation_id: str, is_taken: Callable[[int], bool], ports: range) -> int | None:
     """A free port for the allocation; None if all are taken.
 
     The search starts at a place computed from the id: a port that was just given back is not taken again at once.
@@ -28,7 +28,7 @@ def free_port(allocation_id: str, taken: Set[int], ports: range) -> int | None:
     start = crc32(allocation_id.encode()) % len(ports)
     for step in range(len(ports)):
         port = ports[(start + step) % len(ports)]
-        if port not in taken:
+        if not is_taken(port):
             return port
     return None
 

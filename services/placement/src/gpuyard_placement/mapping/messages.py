@@ -132,9 +132,7 @@ def committed_event(found: Allocation) -> AllocationCommittedV1:
         job_id=found.job_id,
         attempt=found.attempt,
         ranks=tuple(
-            RankPlanV1.model_construct(
-                rank=plan.rank, node_id=plan.node_id, slices=_slices(plan), cpu_milli=plan.cpu_milli, memory_mib=plan.memory_mib
-            )
+            RankPlanV1(rank=plan.rank, node_id=plan.node_id, slices=_slices(plan), cpu_milli=plan.cpu_milli, memory_mib=plan.memory_mib)
             for plan in found.terms.plan
         ),
         models={card.uuid: card.model for card in found.terms.cards},
@@ -265,19 +263,14 @@ def cordon_told(found: Cordon) -> CordonV1:
     return CordonV1(holder=found.holder, reason=found.reason, gpu_uuid=found.gpu_uuid or None, is_drain=found.is_drain, at=found.at)
 
 
-def node_state(node: Node, mark: Mark, heard_at: datetime, allocations: Iterable[Allocation], cordons: Iterable[Cordon]) -> NodeStateV1:
+def node_state(node: Node, mark: Mark, heard_at: datetime, holds: Iterable[HoldV1], cordons: Iterable[Cordon]) -> NodeStateV1:
     """The full state of one node."""
     return NodeStateV1(
         node_id=node.node_id,
         version=mark.version,
         status=node.status,
         facts=told_facts(node.facts.text),
-        holds=tuple(
-            _hold(found.allocation_id, found.tenant, found.job_id, plan)
-            for found in allocations
-            for plan in found.terms.plan
-            if plan.node_id == node.node_id
-        ),
+        holds=tuple(holds),
         cordons=tuple(cordon_told(found) for found in cordons),
         lost_gpus=node.lost_gpus,
         last_heard_at=heard_at,
@@ -285,19 +278,21 @@ def node_state(node: Node, mark: Mark, heard_at: datetime, allocations: Iterable
     )
 
 
-@lru_cache(maxsize=131_072)
-def _hold(allocation_id: str, tenant: str, job_id: str, plan: RankPlan) -> HoldV1:
-    """What one rank holds: the same for as long as it lives, and told again with every change of its node."""
-    return HoldV1.model_construct(
-        allocation_id=allocation_id,
-        tenant=tenant,
-        job_id=job_id,
-        rank=plan.rank,
-        slices=_slices(plan),
-        cpu_milli=plan.cpu_milli,
-        memory_mib=plan.memory_mib,
+def holds_of(found: Allocation) -> tuple[HoldV1, ...]:
+    """What each rank holds."""
+    return tuple(
+        HoldV1(
+            allocation_id=found.allocation_id,
+            tenant=found.tenant,
+            job_id=found.job_id,
+            rank=plan.rank,
+            slices=_slices(plan),
+            cpu_milli=plan.cpu_milli,
+            memory_mib=plan.memory_mib,
+        )
+        for plan in found.terms.plan
     )
 
 
 def _slices(plan: RankPlan) -> tuple[SliceV1, ...]:
-    return tuple(SliceV1.model_construct(gpu_uuid=part.gpu_uuid, milli=part.milli, memory_mib=part.memory_mib) for part in plan.slices)
+    return tuple(SliceV1(gpu_uuid=part.gpu_uuid, milli=part.milli, memory_mib=part.memory_mib) for part in plan.slices)
