@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 from gpuyard_node_agent.domain.model import Born, Gone
 from gpuyard_node_agent.ports import Absent, Failed, Launch, Seen, Survey
-from gpuyard_node_agent.processes import procfs
+from gpuyard_node_agent.processes import ownership, procfs
 from gpuyard_node_agent.processes.keeping import KeptProcesses, end_everything
 
 S = TypeVar("S", bound=Seen)
@@ -49,15 +49,16 @@ class Hearing:
                 self._came.clear()
                 await self._came.wait()
 
-    def launch(self, key: str, script: str, *, env: dict[str, str] | None = None, path: str = "/bin/sh") -> None:
-        """Start a shell script."""
+    def launch(self, key: str, script: str, *, env: dict[str, str] | None = None, path: str = "/bin/sh", uid: int | None = None) -> None:
+        """Start a shell script, as a user of its own where one is named."""
         home = self.folder / key
         (home / "work").mkdir(parents=True, exist_ok=True)
+        if uid is not None:
+            ownership.give(str(home / "work"), uid)
         allocation, _, rank = key.partition(".")
         marked = {"PATH": "/usr/bin:/bin", "GPUYARD_ALLOCATION": allocation, "GPUYARD_RANK": rank, **(env or {})}
-        self.kept.launch(
-            Launch(key, path, (path, "-c", script), marked, str(home / "work"), str(home / "out"), str(home / "err"), cap_bytes=1 << 20)
-        )
+        files = (str(home / "out"), str(home / "err"))
+        self.kept.launch(Launch(key, path, (path, "-c", script), marked, str(home / "work"), *files, cap_bytes=1 << 20, uid=uid))
 
     def out(self, key: str) -> str:
         """What it printed."""
@@ -221,9 +222,9 @@ async def test_a_keeper_that_is_killed_is_replaced_and_its_workloads_are_adopted
     os.kill(keeper.parent, signal.SIGKILL)
     await hearing.hear(Survey)
     assert is_alive(born.pid)
-    hearing.kept.adopt("job-a-1.0", None, {})
-    hearing.kept.adopt("job-b-1.0", born, {})
-    hearing.kept.adopt("job-c-1.0", None, {})
+    hearing.kept.adopt("job-a-1.0", None, {}, None)
+    hearing.kept.adopt("job-b-1.0", born, {}, None)
+    hearing.kept.adopt("job-c-1.0", None, {}, None)
     by_mark = await hearing.hear(Born, lambda seen: seen.key == "job-a-1.0")
     assert (by_mark.pid, by_mark.ticks) == (born.pid, born.ticks)
     assert abs(by_mark.started_ms - born.started_ms) < 1000
@@ -238,7 +239,7 @@ async def test_a_keeper_that_is_killed_is_replaced_and_its_workloads_are_adopted
 
 async def test_a_pid_that_was_given_to_another_process_is_not_adopted(hearing: Hearing) -> None:
     """Pid and start time together are a process's identity."""
-    hearing.kept.adopt("job-a-1.0", Born("job-a-1.0", os.getpid(), 1, 0, datetime.now(UTC)), {})
+    hearing.kept.adopt("job-a-1.0", Born("job-a-1.0", os.getpid(), 1, 0, datetime.now(UTC)), {}, None)
     assert await hearing.hear(Absent) == Absent("job-a-1.0")
 
 

@@ -67,19 +67,19 @@ class Disk:
     refusals: dict[str, Refused] = field(default_factory=dict[str, Refused])
     left: list[str] = field(default_factory=list[str])
 
-    def prepare(self, order: Order) -> Launch | Refused:
+    def prepare(self, order: Order, uid: int | None) -> Launch | Refused:
         """What to launch."""
         if order.command[0] in self.refusals:
             return self.refusals[order.command[0]]
-        return Launch(order.key, order.command[0], order.command, {}, "/", "/out", "/err", 1024)
+        return Launch(order.key, order.command[0], order.command, {}, "/", "/out", "/err", 1024, uid)
 
     def caps_of(self, key: str) -> dict[str, int]:
         """No files."""
         return {}
 
-    def leave(self, key: str) -> None:
+    def leave(self, order: Order, uid: int | None, *, is_alone: bool) -> None:
         """Remember."""
-        self.left.append(key)
+        self.left.append(order.key)
 
 
 class Silent:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,22 @@ def test_records_of_a_newer_version_are_passed_over(world: World) -> None:
     key = world.run()
     world.restart()
     assert key in world.agent.store.workloads
+
+
+def test_lines_of_one_turn_share_a_write_which_comes_at_the_latest_when_it_is_asked_for(tmp_path: Path) -> None:
+    """Whoever acts on a line asks for the write first."""
+    due: list[Callable[[], None]] = []
+    found = Journal(tmp_path / "journal", later=due.append)
+    found.open()
+    found.append({"t": "one"})
+    found.append({"t": "two"})
+    assert len(due) == 1
+    assert (tmp_path / "journal").read_bytes() == b""
+    found.write()
+    assert [record["t"] for record in Journal(tmp_path / "journal").open()] == ["one", "two"]
+    due.pop()()
+    found.append({"t": "three"})
+    assert len(due) == 1
+    due.pop()()
+    assert [record["t"] for record in Journal(tmp_path / "journal").open()] == ["one", "two", "three"]
+    found.close()

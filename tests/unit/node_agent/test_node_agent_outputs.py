@@ -10,7 +10,7 @@ from gpuyard_node_agent import handlers
 from gpuyard_node_agent.domain import lines
 from gpuyard_node_agent.domain.lines import Position
 from gpuyard_node_agent.journal import Journal
-from gpuyard_node_agent.outputs import SLACK_BYTES, Outputs
+from gpuyard_node_agent.outputs import SLACK_BYTES, Outputs, Written
 from gpuyard_node_agent.store import NodeStore
 from gpuyard_runtime.faults import Unavailable
 from hypothesis import given
@@ -33,13 +33,16 @@ class Bench:
         self.is_away = False
         self.outputs = self.make(cap_bytes, bytes_per_poll)
 
-    def make(self, cap_bytes: int = 1 << 20, bytes_per_poll: int = 1 << 20, *, is_following: bool = True) -> Outputs:
+    def make(
+        self, cap_bytes: int = 1 << 20, bytes_per_poll: int = 1 << 20, *, is_following: bool = True, written: Written = lambda: None
+    ) -> Outputs:
         """An agent's outputs, following the workload."""
         found = Outputs(
             self.store,
             HandClock(),
             self._publish,
             lambda _, stream: str(self.folder / stream),
+            written=written,
             node_id="n1",
             cap_bytes=cap_bytes,
             bytes_per_poll=bytes_per_poll,
@@ -116,6 +119,35 @@ async def test_who_prints_nothing_costs_no_message(bench: Bench) -> None:
     """And its end waits for nothing."""
     await bench.poll()
     assert bench.outputs.finish(KEY) is None
+
+
+async def test_only_files_that_were_written_to_are_looked_at(bench: Bench) -> None:
+    """What an earlier agent left is looked at once, whoever tells."""
+    names: set[str] | None = set()
+    bench.outputs = bench.make(written=lambda: names)
+    await bench.poll()
+    bench.write("one\n")
+    await bench.poll()
+    assert bench.text() == []
+    names = {f"{KEY}.out"}
+    await bench.poll()
+    assert bench.text() == ["one"]
+    names = None
+    bench.write("two\n")
+    await bench.poll()
+    assert bench.text() == ["one", "two"]
+
+
+async def test_lines_that_the_bus_did_not_take_are_looked_at_again(bench: Bench) -> None:
+    """Though nothing was written since."""
+    names: list[set[str]] = [{f"{KEY}.out"}]
+    bench.outputs = bench.make(written=lambda: names.pop() if names else set())
+    bench.write("one\n")
+    bench.is_away = True
+    await bench.poll()
+    bench.is_away = False
+    await bench.poll()
+    assert bench.text() == ["one"]
 
 
 async def test_the_next_agent_goes_on_where_the_last_one_was(bench: Bench) -> None:

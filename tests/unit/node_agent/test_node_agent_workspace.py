@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from gpuyard_contracts.messages.node import WorkloadStartedV1
 from gpuyard_node_agent import intake, mapping
 from gpuyard_node_agent.domain.admission import Refused
 from gpuyard_node_agent.domain.model import Order
+from gpuyard_node_agent.domain.spares import MOST, Spares
 from gpuyard_node_agent.ports import Launch
 from gpuyard_node_agent.processes.cgroups import Cgroups
 from gpuyard_node_agent.processes.workspace import Workspace, find_program
+from gpuyard_node_agent.processes.writings import Writings
 from gpuyard_node_agent.settings import AgentSettings
 from gpuyard_runtime.work import Delivery
 from pydantic import ValidationError
@@ -53,8 +56,8 @@ def program(folder: Path, name: str, *, mode: int = 0o755) -> Path:
 def test_a_job_gets_folders_of_its_own_and_a_checkpoint_folder_that_stays(world: World, tmp_path: Path) -> None:
     """The next attempt has another working folder and the same checkpoints."""
     workspace = make(tmp_path)
-    first = workspace.prepare(order_of(world, command=("sh",)))
-    second = workspace.prepare(order_of(world, command=("sh",), attempt=2))
+    first = workspace.prepare(order_of(world, command=("sh",)), None)
+    second = workspace.prepare(order_of(world, command=("sh",), attempt=2), None)
     assert isinstance(first, Launch)
     assert isinstance(second, Launch)
     assert first.cwd != second.cwd
@@ -69,10 +72,10 @@ def test_a_job_that_is_prepared_again_finds_its_folder_as_it_was(world: World, t
     """After a kill between the folder and the start."""
     workspace = make(tmp_path)
     order = order_of(world, command=("sh",))
-    first = workspace.prepare(order)
+    first = workspace.prepare(order, None)
     assert isinstance(first, Launch)
     (Path(first.cwd) / "kept").touch()
-    assert workspace.prepare(order) == first
+    assert workspace.prepare(order, None) == first
     assert (Path(first.cwd) / "kept").exists()
 
 
@@ -106,7 +109,7 @@ def test_a_full_disk_refuses_the_start_for_now(world: World, tmp_path: Path, mon
 
     workspace = make(tmp_path)
     monkeypatch.setattr(os, "mkdir", full)
-    found = workspace.prepare(order_of(world))
+    found = workspace.prepare(order_of(world), None)
     assert isinstance(found, Refused)
     assert (found.reason, found.is_permanent) == ("no-room", False)
 
@@ -114,7 +117,7 @@ def test_a_full_disk_refuses_the_start_for_now(world: World, tmp_path: Path, mon
 def test_folders_go_after_the_end_and_checkpoints_stay(world: World, tmp_path: Path) -> None:
     """Also those that an earlier agent left; never one that lives."""
     workspace = make(tmp_path)
-    launches = [workspace.prepare(order_of(world, command=("sh",), attempt=number)) for number in (1, 2)]
+    launches = [workspace.prepare(order_of(world, command=("sh",), attempt=number), None) for number in (1, 2)]
     for launch in launches:
         assert isinstance(launch, Launch)
         Path(launch.out).touch()
@@ -129,10 +132,109 @@ def test_folders_go_after_the_end_and_checkpoints_stay(world: World, tmp_path: P
 def test_folders_stay_for_their_time(world: World, tmp_path: Path) -> None:
     """Somebody may want to look."""
     workspace = make(tmp_path)
-    workspace.prepare(order_of(world, command=("sh",)))
-    workspace.leave(KEY)
+    order = order_of(world, command=("sh",))
+    workspace.prepare(order, None)
+    (workspace.root / KEY / "result").touch()
+    workspace.leave(order, None, is_alone=True)
     assert workspace.sweep(set()) == 0
-    assert (workspace.root / KEY).is_dir()
+    assert (workspace.root / KEY / "result").exists()
+
+
+def ran(workspace: Workspace, order: Order, *, printed: str = "") -> Launch:
+    """Prepared, and started by a keeper: the output files are there."""
+    launch = workspace.prepare(order, None)
+    assert isinstance(launch, Launch)
+    for path in (launch.out, launch.err):
+        with Path(path).open("a") as file:
+            file.write(printed)
+    return launch
+
+
+def inodes(*paths: str) -> list[int]:
+    """Which files and folders these are, whatever they are called."""
+    return [Path(path).stat().st_ino for path in paths]
+
+
+def test_what_a_workload_left_empty_becomes_the_same_tenants_next_ones(world: World, tmp_path: Path) -> None:
+    """Folder, output and checkpoint folder; under the old names nothing is left."""
+    workspace = make(tmp_path)
+    order = order_of(world, command=("sh",))
+    first = ran(workspace, order)
+    known = inodes(first.cwd, first.out, first.err, first.env["GPUYARD_CHECKPOINT_DIR"])
+    workspace.leave(order, None, is_alone=True)
+    second = ran(workspace, order_of(world, job=OTHER, command=("sh",)))
+    assert inodes(second.cwd, second.out, second.err, second.env["GPUYARD_CHECKPOINT_DIR"]) == known
+    assert not any(Path(path).exists() for path in (first.cwd, first.out, first.err, first.env["GPUYARD_CHECKPOINT_DIR"]))
+
+
+def test_another_tenant_never_gets_what_a_workload_left(world: World, tmp_path: Path) -> None:
+    """A descriptor of it may still be open at the first one's."""
+    workspace = make(tmp_path)
+    order = order_of(world, command=("sh",))
+    first = ran(workspace, order)
+    known = inodes(first.cwd, first.out, first.err, first.env["GPUYARD_CHECKPOINT_DIR"])
+    workspace.leave(order, None, is_alone=True)
+    second = ran(workspace, replace(order_of(world, job=OTHER, command=("sh",)), tenant="beta"))
+    assert not set(known) & set(inodes(second.cwd, second.out, second.err, second.env["GPUYARD_CHECKPOINT_DIR"]))
+
+
+def test_a_workload_that_printed_keeps_its_folders_for_their_time(world: World, tmp_path: Path) -> None:
+    """Only what is empty is given on."""
+    workspace = make(tmp_path)
+    order = order_of(world, command=("sh",))
+    first = ran(workspace, order, printed="hello")
+    workspace.leave(order, None, is_alone=True)
+    second = workspace.prepare(order_of(world, job=OTHER, command=("sh",)), None)
+    assert isinstance(second, Launch)
+    assert Path(first.out).read_text() == "hello"
+    assert not Path(second.out).exists()
+
+
+def test_a_checkpoint_folder_stays_where_another_attempt_may_live(world: World, tmp_path: Path) -> None:
+    """It may be about to write its first checkpoint there; and a checkpoint is never taken away."""
+    workspace = make(tmp_path)
+    order = order_of(world, command=("sh",))
+    folder = Path(ran(workspace, order).env["GPUYARD_CHECKPOINT_DIR"])
+    workspace.leave(order, None, is_alone=False)
+    assert folder.is_dir()
+    (folder / "step-10").touch()
+    workspace.leave(order, None, is_alone=True)
+    assert (folder / "step-10").exists()
+
+
+def test_empty_checkpoint_folders_of_an_agent_that_is_gone_are_removed_by_the_next(world: World, tmp_path: Path) -> None:
+    """Other nodes' spare ones, and jobs' own, are left alone."""
+    workspace = make(tmp_path)
+    order = order_of(world, command=("sh",))
+    ran(workspace, order)
+    workspace.leave(order, None, is_alone=True)
+    (tmp_path / "shared" / ".spare.n2.1").mkdir()
+    (tmp_path / "shared" / "job-x.0").mkdir()
+    make(tmp_path).find_old(set())
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == [".spare.n2.1", "job-x.0"]
+
+
+def test_spare_ones_beyond_the_most_go_away_the_longest_unused_tenants_first() -> None:
+    """A tenant that asks for much does not fill the disk with nothing."""
+    spares = Spares()
+    assert spares.put("old", "a") is None
+    assert [spares.put("new", str(number)) for number in range(MOST)] == [None] * (MOST - 1) + ["a"]
+    assert spares.take("old") is None
+    assert spares.take("new") == str(MOST - 1)
+
+
+def test_the_system_tells_which_outputs_were_written_to(tmp_path: Path) -> None:
+    """Once for each time that one looks; creating a file is not writing to it."""
+    writings = Writings(tmp_path)
+    assert writings.is_watched
+    (tmp_path / "silent.out").touch()
+    for text in ("one", "two"):
+        with (tmp_path / "loud.err").open("a") as file:
+            file.write(text)
+    assert writings.take() == {"loud.err"}
+    assert writings.take() == set()
+    writings.close()
+    assert writings.take() is None
 
 
 def test_limits_are_written_into_a_cgroup_of_the_workloads_own(world: World, tmp_path: Path) -> None:
@@ -141,7 +243,7 @@ def test_limits_are_written_into_a_cgroup_of_the_workloads_own(world: World, tmp
     tree.mkdir()
     cgroups = Cgroups(tree)
     cgroups.open()
-    launch = make(tmp_path, cgroups=cgroups).prepare(order_of(world, command=("sh",), cpu_milli=2500, memory_mib=512))
+    launch = make(tmp_path, cgroups=cgroups).prepare(order_of(world, command=("sh",), cpu_milli=2500, memory_mib=512), None)
     assert isinstance(launch, Launch)
     assert launch.cgroup == str(tree / KEY)
     assert launch.cgroup_home == str(tree / "keeper")

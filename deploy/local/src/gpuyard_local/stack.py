@@ -7,6 +7,7 @@ loopback only; a second start of a running stack does nothing; what a killed sup
 
 import asyncio
 import fcntl
+import os
 import shutil
 import signal
 import time
@@ -165,6 +166,8 @@ class Stack:
             facts = self._settle_facts()
             self._launch(facts)
             self._bring_up(facts, seconds, self._say)
+            if os.geteuid() == 0:
+                self._say("workloads run as root, as the agents do here: for tenants who do not trust each other see docs/failure.md")
             return True
 
     def stop(self) -> bool:

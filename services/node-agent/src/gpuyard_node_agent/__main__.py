@@ -1,5 +1,6 @@
 """``python -m gpuyard_node_agent``: the agent of this node, told by ``GPUYARD_…``; exit codes: :mod:`gpuyard_runtime.faults`."""
 
+import gc
 import sys
 
 import uvloop
@@ -9,6 +10,9 @@ from pydantic import ValidationError
 
 from gpuyard_node_agent.app import run
 from gpuyard_node_agent.settings import AgentSettings
+
+GC_THRESHOLDS = (20_000, 20, 20)
+"""Each job makes hundreds of objects and drops them again: looked through at every 700th, as is usual, they cost a good part of it."""
 
 
 def main() -> None:
@@ -21,6 +25,7 @@ def main() -> None:
         logs.log_of("main").error("settings", detail=told)
         sys.exit(EXIT_CONFIG)
     logs.configure("node-agent", settings.log_level)
+    gc.set_threshold(*GC_THRESHOLDS)
     sys.exit(uvloop.run(run(settings)))
 
 

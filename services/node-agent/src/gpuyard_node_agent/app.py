@@ -7,6 +7,7 @@ is to be said goes out, the journal is closed; workloads live on with the keeper
 import asyncio
 import contextlib
 import fcntl
+import gc
 import os
 import random
 import signal
@@ -29,6 +30,7 @@ from gpuyard_node_agent.backends.kmsg import KernelLog
 from gpuyard_node_agent.backends.simulated import SimulatedBackend
 from gpuyard_node_agent.build import POLL_SECONDS, MachineClock, Parts, build
 from gpuyard_node_agent.domain.faults import Fault
+from gpuyard_node_agent.processes.procfs import close_memory
 from gpuyard_node_agent.settings import AgentSettings
 
 WAITING_SECONDS = 0.1
@@ -95,6 +97,9 @@ class Agent:
     async def _start(self) -> None:
         settings = self.settings
         self.health.tell("process", "starting")
+        close_memory()
+        if settings.workload_uids is None and os.geteuid() == 0:
+            self._log.warning("workloads_run_as_root", detail="set GPUYARD_WORKLOAD_UIDS to a range of user ids: each gets one of its own")
         self._take_folder()
         self._bus = bus = await connect(settings, name=f"node-agent-{settings.node_id}", on_fatal=self.fail)
         self._parts = parts = build(settings, bus, MachineClock())
@@ -112,6 +117,8 @@ class Agent:
             for lane, event in events:
                 parts.outlet.put(lane, event)
         await self._watch(bus, parts)
+        gc.collect()
+        gc.freeze()  # code and what the journal told: never looked through again
         self.health.tell("process", None)
         self._log.info("works", node=settings.node_id, backend=parts.backend.name, port=self._server.port)
 
@@ -250,6 +257,7 @@ class Agent:
                 await parts.outlet.idle(self.settings.drain_seconds)
             await parts.outlet.close()
             await parts.outputs.close()
+            parts.workspace.writings.close()
             await parts.runtime.close()
             await parts.backend.close()
             with contextlib.suppress(OSError):

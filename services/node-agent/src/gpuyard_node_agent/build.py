@@ -1,5 +1,6 @@
 """Building the agent's parts out of the settings, for :mod:`gpuyard_node_agent.app` and for tests that run a whole agent."""
 
+import asyncio
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from gpuyard_node_agent.observer import Observer
 from gpuyard_node_agent.outlet import Outlet
 from gpuyard_node_agent.outputs import Outputs
 from gpuyard_node_agent.ports import Backend, Bus, Clock, Runtime
+from gpuyard_node_agent.processes import ownership
 from gpuyard_node_agent.processes.cgroups import Cgroups
 from gpuyard_node_agent.processes.keeping import KeptProcesses
 from gpuyard_node_agent.processes.procfs import boot_id, now_ms
@@ -80,6 +82,20 @@ def _cgroups(root: Path | None) -> Cgroups | None:
     return found
 
 
+def _let_workloads_in(settings: AgentSettings) -> None:
+    """Users of their own may pass through the state folder and no further than to what is theirs. Raises Fatal or OSError."""
+    if os.geteuid() != 0:
+        raise Fatal(EXIT_CONFIG, "GPUYARD_WORKLOAD_UIDS is for an agent that runs as root")
+    for folder, mode in ((settings.state_dir, 0o711), (settings.state_dir / "work", 0o711), (settings.state_dir / "output", 0o700)):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(mode)
+    settings.checkpoints.mkdir(parents=True, exist_ok=True, mode=0o711)
+    for folder in (settings.state_dir / "work", settings.checkpoints):
+        closed = ownership.closed_to_others(str(folder))
+        if closed is not None:
+            raise Fatal(EXIT_CONFIG, f"GPUYARD_WORKLOAD_UIDS: other users cannot pass {closed} on the way to {folder}")
+
+
 @dataclass(frozen=True, slots=True)
 class _Ground:
     """What lies on the disk and in the keeper's hands."""
@@ -93,6 +109,8 @@ def _ground(settings: AgentSettings, boot: str) -> _Ground:
     """Open the state folder and read the journal. Raises Fatal where it cannot be used."""
     state = settings.state_dir
     try:
+        if settings.workload_uids is not None:
+            _let_workloads_in(settings)
         workspace = Workspace(
             state=state,
             checkpoints=settings.checkpoints,
@@ -101,9 +119,10 @@ def _ground(settings: AgentSettings, boot: str) -> _Ground:
             keep_seconds=settings.keep_ended_seconds,
             cgroups=_cgroups(settings.cgroup_root),
         )
-        store = NodeStore(Journal(state / "journal"), boot)
+        journal = Journal(state / "journal", later=asyncio.get_running_loop().call_soon)
+        store = NodeStore(journal, boot)
         store.load()
-        return _Ground(workspace, store, KeptProcesses(state / "keeper", boot))
+        return _Ground(workspace, store, KeptProcesses(state / "keeper", boot, before=journal.write))
     except OSError as error:
         raise Fatal(EXIT_CONFIG, f"the state folder {state} cannot be used: {error.strerror}") from None
 
@@ -112,12 +131,13 @@ def build(settings: AgentSettings, bus: Bus, clock: Clock) -> Parts:
     """The agent's parts. Reads the journal. Raises Fatal where its folder cannot be used."""
     boot = boot_id()
     ground = _ground(settings, boot)
-    outlet = Outlet(bus.publish, lambda event: node.on_said(event))
+    outlet = Outlet(bus.publish, lambda event: node.on_said(event), before=ground.store.journal.write)
     outputs = Outputs(
         ground.store,
         clock,
         bus.publish,
         ground.workspace.file_of,
+        written=ground.workspace.writings.take,
         node_id=settings.node_id,
         cap_bytes=settings.output_cap_mib * MIB,
         bytes_per_poll=max(int(settings.log_bytes_per_second * POLL_SECONDS), 1024),
@@ -131,6 +151,7 @@ def build(settings: AgentSettings, bus: Bus, clock: Clock) -> Parts:
         workspace=ground.workspace,
         outputs=outputs,
         clock=clock,
+        uids=settings.workload_uids,
         patience_ms=int(settings.start_patience_seconds * 1000),
     )
     backend, room = backend_of(settings, clock)

@@ -79,11 +79,12 @@ def retry_waiting(node: Node) -> None:
 
 def _launch(workload: Workload, node: Node) -> None:
     """Write the intent, then tell the keeper."""
-    launch = node.workspace.prepare(workload.order)
+    uid = node.uid_for(workload)
+    launch = uid if isinstance(uid, Refused) else node.workspace.prepare(workload.order, uid)
     if isinstance(launch, Refused):
         _refuse(workload.order, launch, node)
         return
-    moved = states.move(workload, "launch", keeper=node.keeper)
+    moved = states.move(workload, "launch", keeper=node.keeper, uid=launch.uid)
     if moved is not None:
         node.store.put(moved)
         node.runtime.launch(launch)
@@ -174,7 +175,7 @@ def on_failed(seen: Failed, node: Node) -> None:
     workload = node.store.workloads.get(seen.key)
     if workload is None or workload.is_started:
         return
-    node.workspace.leave(seen.key)
+    node.workspace.leave(workload.order, workload.uid, is_alone=False)
     if workload.state is State.STOPPING:
         _told_gone(workload, Gone(seen.key, node.clock.ms(), is_stopped=True), node)
         return
@@ -209,7 +210,8 @@ def _told_gone(workload: Workload, gone: Gone, node: Node) -> None:
         node.finals[workload.key] = mapping.held_of(workload, gone.ended_ms)
     node.store.end(workload.key, order.job_id, order.attempt, "ended", (lane, event))
     node.outlet.put(lane, event, node.outputs.finish(workload.key))
-    node.workspace.leave(workload.key)
+    # While the lease holds, nobody has given this node up for lost and started the job's next attempt elsewhere.
+    node.workspace.leave(order, workload.uid, is_alone=cause == "exited" and node.store.lease.is_held(node.clock.ms()))
     node.count(f"ended:{cause}")
     if node.waits:
         retry_waiting(node)
@@ -260,7 +262,7 @@ def recover(survey: Survey, node: Node) -> None:
             _launch_again(workload, node)
         else:
             known = _born_of(workload)
-            node.runtime.adopt(workload.key, known, node.workspace.caps_of(workload.key))
+            node.runtime.adopt(workload.key, known, node.workspace.caps_of(workload.key), workload.uid)
         if workload.state is State.STOPPING:
             node.runtime.stop(workload.key, 0)
     for gone in survey.gone:
@@ -275,7 +277,7 @@ def _launch_again(workload: Workload, node: Node) -> None:
     if workload.state is State.STOPPING:
         _told_gone(workload, Gone(workload.key, node.clock.ms(), is_stopped=True), node)
         return
-    launch = node.workspace.prepare(workload.order)
+    launch = node.workspace.prepare(workload.order, workload.uid)
     if isinstance(launch, Refused):
         _refuse(workload.order, launch, node)
     else:

@@ -1,14 +1,15 @@
 """The journal on disk: what the agent intends before it does it, so that a kill at any step loses nothing and does nothing twice.
 
 A file of lines, each ``<crc32> <JSON>``, only ever appended to, and written anew (beside the old one, then renamed) when most of it is
-history. A line is in the kernel's hands when :meth:`Journal.append` returns, which is enough against the death of the agent;
-:meth:`Journal.synced` waits until it is on the disk, which is wanted before an order is acknowledged. Many waiters share one sync.
+history. A line is in the kernel's hands after :meth:`Journal.write`, which is enough against the death of the agent and is called before
+anything is done that the line tells of; :meth:`Journal.synced` waits until it is on the disk, which is wanted before an order is
+acknowledged. Lines of one turn of the event loop share a write, and many waiters share one sync.
 """
 
 import asyncio
 import os
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,15 @@ def record_of(line: bytes) -> Record | None:
 
 
 class Journal:
-    """One open journal. `problem` is why it cannot be written now, or None; what could not be written is written later."""
+    """One open journal. `problem` is why it cannot be written now, or None; what could not be written is written later.
 
-    def __init__(self, path: Path) -> None:
+    `later` has :meth:`write` called when this turn's lines are together; without it each line is written at once.
+    """
+
+    def __init__(self, path: Path, later: Callable[[Callable[[], None]], object] | None = None) -> None:
         self.path = path
+        self._later = later
+        self._is_due = False
         self.problem: str | None = None
         self.broken_lines = 0
         self._log = log_of("journal")
@@ -72,14 +78,24 @@ class Journal:
         return [record for record in found if record is not None]
 
     def append(self, *records: Record) -> None:
-        """Write the records, in one piece. Never raises: a full disk is remembered in `problem` and tried again with the next."""
+        """Owe the records to the file, in one piece."""
         self._written += 1
-        self._write(self._owed + b"".join(map(line_of, records)))
+        self._owed += b"".join(map(line_of, records))
+        if self._later is None:
+            self.write()
+        elif not self._is_due:
+            self._is_due = True
+            self._later(self.write)
+
+    def write(self) -> None:
+        """Write what is owed. Never raises: a full disk is remembered in `problem` and tried again with the next."""
+        self._is_due = False
+        if self._owed:
+            self._write(self._owed)
 
     def is_well(self) -> bool:
         """Whether records can be written now; what is owed is tried first. Nothing is to be begun that cannot be written down."""
-        if self._owed:
-            self._write(self._owed)
+        self.write()
         return self.problem is None
 
     def _write(self, data: bytes) -> None:
@@ -104,8 +120,7 @@ class Journal:
 
     async def _sync(self) -> None:
         try:
-            if self._owed:
-                self._write(self._owed)
+            self.write()
             if self.problem is not None:
                 raise RetryLater(self.problem)
             reached = self._written
@@ -144,8 +159,7 @@ class Journal:
     def close(self) -> None:
         """Write what is owed, sync, close."""
         if self._fd >= 0:
-            if self._owed:
-                self._write(self._owed)
+            self.write()
             os.fsync(self._fd)
             os.close(self._fd)
             self._fd = -1

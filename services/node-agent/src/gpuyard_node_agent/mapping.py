@@ -287,6 +287,8 @@ def workload_record(workload: Workload, *, is_first: bool) -> dict[str, Any]:
     """A workload's line: with its order the first time, then only what moves."""
     found: dict[str, Any] = {"t": "put", "key": workload.key, "order": workload.order} if is_first else {"t": "put", "key": workload.key}
     found |= {"state": workload.state.value, "taken_ms": workload.taken_ms, "keeper": workload.keeper}
+    if workload.uid is not None:
+        found["uid"] = workload.uid
     if workload.started_at is not None:
         found |= {"pid": workload.pid, "ticks": workload.ticks, "started_ms": workload.started_ms, "shares": workload.shares}
         found["started_at"] = workload.started_at.isoformat()
@@ -306,6 +308,7 @@ def workload_of(record: Mapping[str, Any], known: Workload | None) -> Workload |
         state=State(record["state"]),
         taken_ms=record["taken_ms"],
         keeper=record["keeper"],
+        uid=record.get("uid"),
         pid=record.get("pid", 0),
         ticks=record.get("ticks", 0),
         started_at=None if at is None else datetime.fromisoformat(at),

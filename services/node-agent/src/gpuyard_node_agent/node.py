@@ -8,7 +8,8 @@ from typing import Any, Protocol
 from gpuyard_contracts.envelope import Envelope
 
 from gpuyard_node_agent.domain.admission import Refused, Scene
-from gpuyard_node_agent.domain.model import Machine, Order
+from gpuyard_node_agent.domain.model import Machine, Order, Workload
+from gpuyard_node_agent.domain.uids import Uids, next_uid
 from gpuyard_node_agent.ports import Clock, Launch, Runtime
 from gpuyard_node_agent.store import NodeStore
 
@@ -28,16 +29,16 @@ class Way(Protocol):
 class Workplace(Protocol):
     """Where workloads live on disk; :class:`gpuyard_node_agent.processes.workspace.Workspace` is one."""
 
-    def prepare(self, order: Order) -> Launch | Refused:
-        """Make the folders and say what to launch."""
+    def prepare(self, order: Order, uid: int | None) -> Launch | Refused:
+        """Make the folders, that user's own where one is named, and say what to launch."""
         ...
 
     def caps_of(self, key: str) -> dict[str, int]:
         """A workload's output files with their greatest size."""
         ...
 
-    def leave(self, key: str) -> None:
-        """The workload is over."""
+    def leave(self, order: Order, uid: int | None, *, is_alone: bool) -> None:
+        """The workload is over. `is_alone`: no other attempt of its job can live anywhere."""
         ...
 
 
@@ -70,6 +71,8 @@ class Node:
     outputs: Printed
     clock: Clock
     patience_ms: int = 5_000
+    uids: Uids | None = None
+    """The users that workloads run as; None: the agent's own."""
     keeper: str = ""
     machine: Machine | None = None
     waits: dict[str, int] = field(default_factory=dict[str, int])
@@ -92,6 +95,14 @@ class Node:
         """The node as admission sees it now."""
         store = self.store
         return Scene(store.workloads, store.past, store.attempts, self.machine, self.lost, store.lease, self.clock.ms())
+
+    def uid_for(self, workload: Workload) -> int | Refused | None:
+        """The user that it is to run as, which no other living workload has: the one that it was given before, or the next free one."""
+        if self.uids is None or workload.uid is not None:
+            return workload.uid
+        store = self.store
+        found = next_uid(self.uids, frozenset(store.uids.values()), store.last_uid)
+        return Refused("no-room", "every user id of the node's range is taken") if found is None else found
 
     def count(self, what: str) -> None:
         """One more of it, for the metrics."""

@@ -28,12 +28,16 @@ class _Item:
 
 
 class Outlet:
-    """Publishes. `problem` is why nothing goes out now, or None; `said` hears of each event that a stream has."""
+    """Publishes. `problem` is why nothing goes out now, or None; `said` hears of each event that a stream has.
 
-    def __init__(self, publish: Publish, said: Callable[[Envelope[Any]], None]) -> None:
+    `before` is called before an event goes out: by then it must be written down.
+    """
+
+    def __init__(self, publish: Publish, said: Callable[[Envelope[Any]], None], before: Callable[[], None] = lambda: None) -> None:
         self.problem: str | None = None
         self.published = 0
         self._publish = publish
+        self._before = before
         self._said = said
         self._lanes: dict[str, deque[_Item]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -73,6 +77,7 @@ class Outlet:
     async def _insist(self, event: Envelope[Any]) -> None:
         tries = 0
         while True:
+            self._before()
             try:
                 await self._publish(event)
             except Exception as error:

@@ -1,7 +1,8 @@
 """What workloads print, from their files to the bus.
 
-The files are the spool: what the bus does not take now is read again later. A workload that prints more than its rate is heard in part, the
-numbers of its lines show the gap. A file that grows over its cap keeps its beginning, and the end is still published while it passes by.
+Only files that were written to are looked at, where the system tells of them. The files are the spool: what the bus does not take now is
+read again later. A workload that prints more than its rate is heard in part, the numbers of its lines show the gap. A file that grows over
+its cap keeps its beginning, and the end is still published while it passes by.
 """
 
 import asyncio
@@ -31,6 +32,8 @@ FINISH_SECONDS = 10.0
 
 Stream = Literal["stdout", "stderr"]
 Publish = Callable[[Envelope[Any]], Awaitable[Any]]
+Written = Callable[[], set[str] | None]
+"""Names of the files that were written to since the last call; None: any may have been."""
 
 
 @dataclass
@@ -52,6 +55,7 @@ class Outputs:
         publish: Publish,
         file_of: Callable[[str, str], str],
         *,
+        written: Written = lambda: None,
         node_id: str,
         cap_bytes: int,
         bytes_per_poll: int,
@@ -65,6 +69,9 @@ class Outputs:
         self._cap_bytes = cap_bytes
         self._bytes_per_poll = bytes_per_poll
         self._followed: dict[str, _Followed] = {}
+        self._written = written
+        self._fresh: set[str] = set(store.workloads)
+        """Who may have printed what has not been looked at. What an earlier agent left is looked at once."""
         self._log = log_of("outputs")
 
     def follow(self, order: Order) -> None:
@@ -72,6 +79,8 @@ class Outputs:
         if order.key not in self._followed:
             tails = dict(self._store.tails.get(order.key, {}))
             self._followed[order.key] = _Followed(order, tails, {stream for stream, at in tails.items() if at.line})
+            if order.key not in self._store.workloads:  # its end waits to be told since an earlier agent
+                self._fresh.add(order.key)
 
     def last_words(self, key: str) -> str:
         """The end of its standard error, or of its output where it wrote no error."""
@@ -84,9 +93,20 @@ class Outputs:
 
     async def poll(self) -> None:
         """Publish what is new, of every workload at once; who is still busy with an earlier poll is left alone."""
-        for key, followed in list(self._followed.items()):
-            if not followed.lock.locked() and self._has_news(key, followed):
-                followed.task = asyncio.create_task(self._ship(key, followed, is_end=False))
+        self._look()
+        for key in list(self._fresh):
+            followed = self._followed.get(key)
+            if followed is None:
+                if key not in self._store.workloads:
+                    self._fresh.discard(key)
+            elif not followed.lock.locked():
+                self._fresh.discard(key)
+                if self._has_news(key, followed):
+                    followed.task = asyncio.create_task(self._ship(key, followed, is_end=False))
+
+    def _look(self) -> None:
+        names = self._written()
+        self._fresh.update(self._followed if names is None else [name.rpartition(".")[0] for name in names])
 
     def _has_news(self, key: str, followed: _Followed) -> bool:
         return any(_size(self._file_of(key, stream)) != followed.tails.get(stream, Position()).offset for stream in STREAMS)
@@ -96,7 +116,10 @@ class Outputs:
         followed = self._followed.pop(key, None)
         if followed is None:
             return None
-        if not followed.tails and not followed.lock.locked() and not self._has_news(key, followed):
+        self._look()
+        is_fresh = key in self._fresh
+        self._fresh.discard(key)
+        if not followed.tails and not followed.lock.locked() and not (is_fresh and self._has_news(key, followed)):
             return None
         return lambda: self._finish(key, followed)
 
@@ -118,8 +141,10 @@ class Outputs:
                 for stream in STREAMS:
                     await self._ship_stream(key, followed, "stdout" if stream == "stdout" else "stderr", is_end=is_end)
             except Unavailable:
+                self._fresh.add(key)
                 return False
             except Exception:
+                self._fresh.add(key)
                 self._log.exception("output_not_published", workload=key)  # the workload's own life goes on
             return True
 

@@ -26,7 +26,9 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What the keeper is told: a complete process. `cgroup` with its parent's leaf for the keeper itself, where limits are kept."""
+    """What the keeper is told: a complete process. `uid`: the user that it runs as, None for the keeper's own. `cgroup` with its parent's
+    leaf for the keeper itself, where limits are kept.
+    """
 
     key: str
     path: str
@@ -36,6 +38,7 @@ class Launch:
     out: str
     err: str
     cap_bytes: int
+    uid: int | None = None
     cgroup: str | None = None
     cgroup_home: str | None = None
 
@@ -81,8 +84,10 @@ class Runtime(Protocol):
         """Start a process: `Born` or `Failed` follows. A key that is held already is told again and not started twice."""
         ...
 
-    def adopt(self, key: str, born: Born | None, caps: Mapping[str, int]) -> None:
-        """Find a process that another keeper started, by `born` or by its mark: `Born` or `Absent` follows."""
+    def adopt(self, key: str, born: Born | None, caps: Mapping[str, int], uid: int | None) -> None:
+        """Find a process that another keeper started, by `born` or by its mark: `Born` or `Absent` follows. Of a `uid` of its own nothing
+        is left where it is absent.
+        """
         ...
 
     def stop(self, key: str, grace_ms: int) -> None:

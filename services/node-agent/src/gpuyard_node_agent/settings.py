@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from gpuyard_node_agent.backends.profiles import PROFILES
 from gpuyard_node_agent.domain.names import node_id_of
+from gpuyard_node_agent.domain.uids import Uids, uids_of
 
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
@@ -35,6 +36,8 @@ class AgentSettings(BusSettings):
     """`auto`: NVML; a node without cards where it does not answer."""
     profile: str = "8xA100-80GB"
     """The simulated machine."""
+    workload_uids: Uids | None = None
+    """A range such as ``200000-265535``, this node's alone: each workload runs as a user of its own out of it. Wants root."""
     cgroup_root: Path | None = None
     """A delegated cgroup v2 tree; memory and CPU are limited by it."""
 
@@ -59,6 +62,11 @@ class AgentSettings(BusSettings):
     def _defaults_of_the_host(cls, given: dict[str, object]) -> dict[str, object]:
         host = os.fsencode(socket.gethostname()).decode("utf-8", "replace")
         return {"node_id": node_id_of(host), "display_name": host} | {name: value for name, value in given.items() if value != ""}
+
+    @field_validator("workload_uids", mode="before")
+    @classmethod
+    def _uids_are_a_range(cls, value: object) -> object:
+        return uids_of(value) if isinstance(value, str) else value
 
     @field_validator("profile")
     @classmethod

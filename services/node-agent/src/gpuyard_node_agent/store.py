@@ -38,6 +38,8 @@ class NodeStore:
         self.journal = journal
         self.boot_id = boot_id
         self.workloads: dict[str, Workload] = {}
+        self.uids: dict[str, int] = {}
+        """By key, the users that living workloads run as."""
         self.past: OrderedDict[str, Past] = OrderedDict()
         self.attempts: OrderedDict[str, int] = OrderedDict()
         self.unsaid: dict[str, tuple[str, Envelope[Any]]] = {}
@@ -47,6 +49,8 @@ class NodeStore:
         self.lease = Lease()
         self.observed = Observed(boot_id)
         self.known_boot = ""
+        self.last_uid = 0
+        """The user that was given to a workload last."""
         self._log = log_of("store")
         self._said: list[str] = []
         self._moved_tails: set[str] = set()
@@ -59,6 +63,7 @@ class NodeStore:
             "lease": self._apply_lease,
             "tail": self._apply_tail,
             "boot": self._apply_boot,
+            "uid": self._apply_uid,
         }
 
     def load(self) -> None:
@@ -75,7 +80,7 @@ class NodeStore:
     def put(self, workload: Workload, *events: tuple[str, Envelope[Any]]) -> None:
         """A workload is new or has moved, with what is to be said of that."""
         is_first = workload.key not in self.workloads
-        self._write(mapping.workload_record(workload, is_first=is_first), events)
+        self._write(mapping.workload_record(workload, is_first=is_first), events, lambda record: self._know(workload))
 
     def end(self, key: str, job_id: str, attempt: int, past: Past, *events: tuple[str, Envelope[Any]]) -> None:
         """A key has had its end, or is barred: it never starts again."""
@@ -131,13 +136,16 @@ class NodeStore:
             self.said(event_id)
         return len(spare)
 
-    def _write(self, record: Record, events: tuple[tuple[str, Envelope[Any]], ...]) -> None:
+    def _write(
+        self, record: Record, events: tuple[tuple[str, Envelope[Any]], ...], applier: Callable[[Record], None] | None = None
+    ) -> None:
+        """Append, then apply: as at the next start, or by an `applier` that comes to the same without reading the record."""
         records = [record | {"say": [mapping.event_record(lane, event) for lane, event in events]} if events else record]
         if self._said:
             records.append({"t": "said", "ids": self._said})
             self._said = []
         self.journal.append(*records)
-        self._appliers.get(record["t"], _nothing)(record)
+        (applier or self._appliers.get(record["t"], _nothing))(record)
         for lane, event in events:
             self._remember_event(lane, event)
 
@@ -154,11 +162,17 @@ class NodeStore:
     def _apply_put(self, record: Record) -> None:
         workload = mapping.workload_of(record, self.workloads.get(record["key"]))
         if workload is not None:
-            self.workloads[workload.key] = workload
-            self._know_attempt(workload.order.job_id, workload.order.attempt)
+            self._know(workload)
+
+    def _know(self, workload: Workload) -> None:
+        if workload.uid is not None and workload.key not in self.uids:
+            self.last_uid = self.uids[workload.key] = workload.uid
+        self.workloads[workload.key] = workload
+        self._know_attempt(workload.order.job_id, workload.order.attempt)
 
     def _apply_end(self, record: Record) -> None:
         self.workloads.pop(record["key"], None)
+        self.uids.pop(record["key"], None)
         self.past[record["key"]] = record["past"]
         self.past.move_to_end(record["key"])
         if len(self.past) > REMEMBERED:
@@ -183,6 +197,9 @@ class NodeStore:
 
     def _apply_boot(self, record: Record) -> None:
         self.known_boot = record["boot"]
+
+    def _apply_uid(self, record: Record) -> None:
+        self.last_uid = record["last"]
 
     def _know_attempt(self, job_id: str, attempt: int) -> None:
         self.attempts[job_id] = max(attempt, self.attempts.get(job_id, 0))
@@ -209,6 +226,8 @@ class NodeStore:
             yield {"t": "end", "key": key, "job": job_id, "attempt": int(attempt), "past": past}
         for workload in self.workloads.values():
             yield mapping.workload_record(workload, is_first=True)
+        if self.last_uid:
+            yield {"t": "uid", "last": self.last_uid}
         for job_id, attempt in self.attempts.items():
             yield {"t": "attempt", "job": job_id, "attempt": attempt}
         for key, streams in self.tails.items():

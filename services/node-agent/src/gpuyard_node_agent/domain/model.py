@@ -105,13 +105,15 @@ class State(StrEnum):
 class Workload:
     """One rank of one attempt that lives on this node. `ticks` is the process's start time, which tells it from a later one of that pid.
 
-    `keeper` names the keeper that was told to launch it. `shares`: what part of each card it holds, as numerator and denominator.
+    `keeper` names the keeper that was told to launch it, `uid` the user that it runs as (None: the agent's own). `shares`: what part of
+    each card it holds, as numerator and denominator.
     """
 
     order: Order
     state: State
     taken_ms: int
     keeper: str = ""
+    uid: int | None = None
     pid: int = 0
     ticks: int = 0
     started_at: datetime | None = None

@@ -13,13 +13,15 @@ from gpuyard_node_agent.processes.procfs import now_ms
 OPEN_FILES = 65_536
 TO_DEFAULT = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGQUIT, signal.SIGUSR1)
 """What this process or Python handles or ignores, and a workload must not."""
+OUTPUT_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 
 
 class Held:
     """One workload: its leader (first process of its own session and group), and what is known of its end."""
 
-    def __init__(self, key: str, pid: int, ticks: int, *, is_child: bool, caps: dict[str, int]) -> None:
+    def __init__(self, key: str, pid: int, ticks: int, *, is_child: bool, caps: dict[str, int], uid: int | None = None) -> None:
         self.key = key
+        self.uid = uid
         self.pid = pid
         self.ticks = ticks
         self.is_child = is_child
@@ -72,28 +74,63 @@ def limit_workloads() -> None:
 def launch(ask: dict[str, Any]) -> int:
     """Start the process in its own session; its pid. Raises OSError where it cannot be: nothing runs then."""
     cgroup = ask.get("cgroup")
+    if cgroup:
+        _enter(cgroup)
+    try:
+        return _spawn(ask) if ask.get("uid") is None else _spawn_as(ask, int(ask["uid"]))
+    finally:
+        if cgroup:
+            _enter(ask["cgroup_home"])
+
+
+def _spawn(ask: dict[str, Any]) -> int:
+    """As the keeper's own user: the cheapest way there is."""
     os.chdir(ask["cwd"])
     try:
-        if cgroup:
-            _enter(cgroup)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         return os.posix_spawn(
             ask["path"],
             ask["argv"],
             ask["env"],
             file_actions=[
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, ask["out"], flags, 0o640),
-                (os.POSIX_SPAWN_OPEN, 2, ask["err"], flags, 0o640),
+                (os.POSIX_SPAWN_OPEN, 1, ask["out"], OUTPUT_FLAGS, 0o640),
+                (os.POSIX_SPAWN_OPEN, 2, ask["err"], OUTPUT_FLAGS, 0o640),
             ],
             setsid=True,
             setsigmask=[],
             setsigdef=TO_DEFAULT,
         )
     finally:
-        if cgroup:
-            _enter(ask["cgroup_home"])
         os.chdir("/")
+
+
+def _spawn_as(ask: dict[str, Any], uid: int) -> int:
+    """As another user and group, of no other groups. The output files are that user's, so that it may open `/dev/stdout` by its name."""
+    import subprocess  # at the first one of this kind: it would double the keeper's start time
+
+    outputs: list[int] = []
+    try:
+        for path in (ask["out"], ask["err"]):
+            outputs.append(os.open(path, OUTPUT_FLAGS | os.O_CLOEXEC, 0o640))
+            os.fchown(outputs[-1], uid, uid)
+        started = subprocess.Popen(
+            ask["argv"],
+            executable=ask["path"],
+            env=ask["env"],
+            cwd=ask["cwd"],
+            stdin=subprocess.DEVNULL,
+            stdout=outputs[0],
+            stderr=outputs[1],
+            user=uid,
+            group=uid,
+            extra_groups=(),
+            start_new_session=True,
+        )
+        started.returncode = 0  # who is told of its end and reaps it is the keeper: this object must never do so
+        return started.pid
+    finally:
+        for fd in outputs:
+            os.close(fd)
 
 
 def _enter(cgroup: str) -> None:

@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH105, PTH108, PTH110, PTH116, PTH123
+# ruff: noqa: PTH101, PTH108, PTH110, PTH116
 # The keeper imports this and must be up in milliseconds: pathlib alone would double its start time.
 """The keeper: starts a node's workloads, outlives the agent, knows how each ended, and kills them when the lease runs out.
 
@@ -13,6 +13,7 @@ are in `is`: hello, spawned, failed, absent, ended.
 """
 
 import fcntl
+import gc
 import json
 import os
 import selectors
@@ -24,24 +25,23 @@ from typing import Any
 
 from gpuyard_node_agent.processes.held import Held, launch, limit_workloads
 from gpuyard_node_agent.processes.procfs import (
-    all_pids,
-    become_subreaper,
     boot_id,
+    close_memory,
     find_marked,
-    has_children,
+    gain_nothing_more,
     has_group,
     kill,
-    mark_of,
+    kill_user,
     now_ms,
-    pids_after,
     started_ms_of,
     stat_of,
+    ticks_now,
 )
+from gpuyard_node_agent.processes.remembered import Remembered
+from gpuyard_node_agent.processes.strays import Strays
 
 SOCKET = "keeper.sock"
 LOCK = "keeper.lock"
-LEASE = "lease"
-LEFT = "left.json"
 
 LINGER_MS = 5_000
 """How long an idle keeper that no agent speaks to stays."""
@@ -69,12 +69,11 @@ class Keeper:
         """Who has said hello and is told of ends from then on."""
         self.lease_ms: int | None = None
         self.boot = boot_id()
+        self.remembered = Remembered(folder, self.boot)
         self.alone_ms = now_ms()
         self.cap_ms = now_ms()
         self.is_leaving = False
-        self.scanned_ms = 0
-        self.everyone: list[int] = []
-        self.is_subreaper = become_subreaper()
+        self.strays = Strays()
         self.selector = selectors.DefaultSelector()
         self.wakers = socket.socketpair()
 
@@ -102,10 +101,8 @@ class Keeper:
         for end in self.wakers:
             end.setblocking(False)
         signal.set_wakeup_fd(self.wakers[1].fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
-            signal.signal(number, lambda *_: None)
-        for number in (signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)  # handled, not ignored: what is ignored would be so in workloads too
         self.selector.register(self.wakers[0], selectors.EVENT_READ, self._signalled)
 
     def _is_over(self) -> bool:
@@ -129,30 +126,15 @@ class Keeper:
 
     def _recall(self) -> None:
         """The lease's end, and what an earlier keeper of this boot left untold."""
-        try:
-            with open(f"{self.folder}/{LEASE}") as file:
-                boot, until = file.read().split()
-            self.lease_ms = int(until) if boot == self.boot else None
-        except (OSError, ValueError):
-            self.lease_ms = None
-        try:
-            with open(f"{self.folder}/{LEFT}") as file:
-                left = json.load(file)
-        except (OSError, ValueError):
-            return
-        os.unlink(f"{self.folder}/{LEFT}")
-        if left["boot"] == self.boot:
-            self.instance = left["instance"]
-            self.held = {told["key"]: Held.of_told(told) for told in left["held"]}
+        self.lease_ms = self.remembered.lease_ms()
+        left = self.remembered.take_left()
+        if left is not None:
+            self.instance, told = left
+            self.held = {one["key"]: Held.of_told(one) for one in told}
 
     def _leave(self) -> None:
         """Nothing runs: write down what was not told yet, and go."""
-        left = {"boot": self.boot, "instance": self.instance, "held": self._told()}
-        with open(f"{self.folder}/{LEFT}.new", "w") as file:
-            json.dump(left, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{self.folder}/{LEFT}.new", f"{self.folder}/{LEFT}")
+        self.remembered.leave(self.instance, self._told())
         os.unlink(f"{self.folder}/{SOCKET}")
 
     def _knocked(self, door: socket.socket) -> None:
@@ -196,9 +178,22 @@ class Keeper:
         """Send, or take the agent for dead: the next one finds everything by `hello`."""
         if guest not in self.agents:
             return
+        data = json.dumps(told).encode() + b"\n"
+        try:
+            data = data[guest.send(data) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._gone(guest)
+            return
+        if data:
+            self._insist(guest, data)
+
+    def _insist(self, guest: socket.socket, data: bytes) -> None:
+        """The agent has not read megabytes of what it was told: it has a moment to do so."""
         try:
             guest.settimeout(2.0)
-            guest.sendall(json.dumps(told).encode() + b"\n")
+            guest.sendall(data)
             guest.setblocking(False)
         except OSError:
             self._gone(guest)
@@ -231,12 +226,15 @@ class Keeper:
         if key not in self.held:
             if self.is_leaving or self.lease_ms is None or now_ms() >= self.lease_ms:
                 return {"is": "failed", "key": key, "errno": 0, "text": "the lease is over"}
+            ticks = ticks_now()
             try:
                 pid = launch(ask)
             except OSError as error:
                 return {"is": "failed", "key": key, "errno": error.errno or 0, "text": error.strerror or str(error)}
-            found = stat_of(pid)
-            one = Held(key, pid, 0 if found is None else found.ticks, is_child=True, caps=ask["caps"])
+            if ticks != ticks_now():  # it began in one of two ticks: the kernel knows in which
+                found = stat_of(pid)
+                ticks = 0 if found is None else found.ticks
+            one = Held(key, pid, ticks, is_child=True, caps=ask["caps"], uid=ask.get("uid"))
             self.held[key] = self.living[key] = self.by_pid[pid] = one
         return {"is": "spawned", **self.held[key].told()}
 
@@ -245,20 +243,27 @@ class Keeper:
         key = ask["key"]
         if key in self.held:
             return {"is": "spawned", **self.held[key].told()}
-        pid, ticks = int(ask.get("pid") or 0) or find_marked(key), int(ask.get("ticks") or 0)
+        pid, ticks = int(ask.get("pid") or 0) or find_marked(key, ask.get("uid")), int(ask.get("ticks") or 0)
         found = stat_of(pid) if pid else None
         if found is None or found.state == "Z" or (ticks and found.ticks != ticks):
-            return {"is": "absent", "key": key}
+            return self._absent(ask)
         try:
             fd = os.pidfd_open(pid)
         except OSError:
-            return {"is": "absent", "key": key}
-        one = self.held[key] = self.living[key] = Held(key, pid, found.ticks, is_child=False, caps=ask["caps"])
+            return self._absent(ask)
+        one = Held(key, pid, found.ticks, is_child=False, caps=ask["caps"], uid=ask.get("uid"))
+        self.held[key] = self.living[key] = one
         one.started_ms = ask.get("started_ms") or started_ms_of(found)
         one.started_at = ask.get("started_at") or one.started_at - (now_ms() - one.started_ms) / 1000
         self.pidfds[fd] = one
         self.selector.register(fd, selectors.EVENT_READ, self._adopted_ended)
         return {"is": "spawned", **one.told()}
+
+    def _absent(self, ask: dict[str, Any]) -> dict[str, Any]:
+        """It is gone; what it left behind goes too, where a user of its own tells which processes those are."""
+        if ask.get("uid") is not None:
+            kill_user(int(ask["uid"]))
+        return {"is": "absent", "key": ask["key"]}
 
     def _stop(self, one: Held, grace_ms: int) -> None:
         if one.ended_ms is not None:
@@ -274,9 +279,7 @@ class Keeper:
 
     def _renew(self, until_ms: int) -> None:
         self.lease_ms = until_ms
-        fd = os.open(f"{self.folder}/{LEASE}", os.O_WRONLY | os.O_CREAT, 0o600)
-        os.pwrite(fd, f"{self.boot} {until_ms:020d}\n".encode(), 0)
-        os.close(fd)
+        self.remembered.keep_lease(until_ms)
 
     def _end_all(self, grace_ms: int) -> None:
         self.is_leaving = True
@@ -332,11 +335,13 @@ class Keeper:
 
     def _clear(self, one: Held, at: int) -> None:
         """Kill what is left of a workload; once nothing is, tell."""
-        if at - self.scanned_ms < SCAN_EVERY_MS and one.looks == 0 and self.by_pid:
-            one.look_ms = self.scanned_ms + SCAN_EVERY_MS  # many end at once: one look at all processes serves them together
+        if at - self.strays.looked_ms < SCAN_EVERY_MS and one.looks == 0 and self.by_pid:
+            one.look_ms = self.strays.looked_ms + SCAN_EVERY_MS  # many end at once: one look at all processes serves them together
             one.looks = 1
             return
-        left = [pid for pid in self._strays(one, at) if kill(pid)]
+        left = [pid for pid in self.strays.of(one, self.by_pid, at, is_alone=not self.by_pid) if kill(pid)]
+        if left and one.uid is not None:
+            kill_user(one.uid)
         if left or has_group(one.pid):
             one.strike(signal.SIGKILL)
             one.look_ms = at + min(FIRST_LOOK_MS << min(one.looks, 8), LONGEST_LOOK_MS)
@@ -347,28 +352,6 @@ class Keeper:
         del self.ending[one.key]
         for guest in tuple(self.greeted):
             self._tell(guest, {"is": "ended", **one.told()})
-
-    def _strays(self, one: Held, at: int) -> list[int]:
-        """Processes of the workload that left its group: orphans that came to the keeper, by session or by mark."""
-        is_ours = self.is_subreaper and one.is_child
-        if is_ours and not self.by_pid and not has_children():
-            return []
-        me = os.getpid()
-        found: list[int] = []
-        for pid in self._pids_after(one, at):
-            seen = stat_of(pid)
-            if seen is None or seen.state == "Z" or pid in self.by_pid or pid == me:
-                continue
-            is_candidate = seen.parent == me or not is_ours
-            if is_candidate and (seen.session == one.pid or mark_of(pid) == one.key):
-                found.append(pid)
-        return found
-
-    def _pids_after(self, one: Held, at: int) -> list[int]:
-        """Processes that may descend from the workload; a list of this very millisecond serves all that are looked at in it."""
-        if at != self.scanned_ms:
-            self.everyone, self.scanned_ms = all_pids(), at
-        return pids_after(one.pid, self.everyone)
 
     def _cap_files(self) -> None:
         """While no agent reads the outputs, keep them from filling the disk: the oldest part stays."""
@@ -392,6 +375,10 @@ def main() -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         return 1
+    close_memory()
+    gain_nothing_more()
     limit_workloads()
+    gc.freeze()
+    gc.set_threshold(20_000)  # what it hears and tells is dropped again at once
     Keeper(folder).run()
     return 0

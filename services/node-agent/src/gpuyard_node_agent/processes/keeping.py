@@ -25,6 +25,7 @@ SOURCE = Path(gpuyard_node_agent.__file__).parent.parent
 _RUN = f"import sys; sys.path.insert(0, {str(SOURCE)!r}); from gpuyard_node_agent.processes.keeper import main; sys.exit(main())"
 START_SECONDS = 15.0
 LINE_LIMIT = 64 << 20
+READ_BYTES = 1 << 20
 
 
 def born_of(told: Mapping[str, Any]) -> Born:
@@ -50,10 +51,14 @@ def survey_of(told: Mapping[str, Any], boot_id: str) -> Survey:
 
 
 class KeptProcesses:
-    """A :class:`gpuyard_node_agent.ports.Runtime` on real processes. `folder` holds the keeper's socket and must be the agent's alone."""
+    """A :class:`gpuyard_node_agent.ports.Runtime` on real processes. `folder` holds the keeper's socket and must be the agent's alone.
 
-    def __init__(self, folder: Path, boot_id: str) -> None:
+    `before` is called before anything is asked of the keeper: by then, what is asked must be written down.
+    """
+
+    def __init__(self, folder: Path, boot_id: str, before: Callable[[], None] = lambda: None) -> None:
         self.folder = folder
+        self._before = before
         self._boot_id = boot_id
         self._hears: Callable[[Seen], None] = lambda seen: None
         self._writer: asyncio.StreamWriter | None = None
@@ -111,8 +116,11 @@ class KeptProcesses:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while True:
             try:
-                while line := await reader.readline():
-                    self._hear(from_json(line))
+                rest = b""
+                while data := await reader.read(READ_BYTES):
+                    *lines, rest = (rest + data).split(b"\n")
+                    for line in lines:
+                        self._hear(from_json(line))
             except (OSError, ValueError) as error:
                 self._log.error("keeper_unreadable", detail=str(error))
             self._log.error("keeper_gone")
@@ -148,6 +156,7 @@ class KeptProcesses:
 
     def _flush(self) -> None:
         """One write for all that was asked in this turn of the loop."""
+        self._before()
         asks, self._asks = self._asks, []
         if asks and self._writer is not None:
             self._writer.write(b"\n".join(asks) + b"\n")
@@ -164,16 +173,17 @@ class KeptProcesses:
             out=launch.out,
             err=launch.err,
             caps={launch.out: launch.cap_bytes, launch.err: launch.cap_bytes},
+            uid=launch.uid,
             cgroup=launch.cgroup,
             cgroup_home=launch.cgroup_home,
         )
 
-    def adopt(self, key: str, born: Born | None, caps: Mapping[str, int]) -> None:
+    def adopt(self, key: str, born: Born | None, caps: Mapping[str, int], uid: int | None) -> None:
         """Find a process that another keeper started."""
         known: dict[str, float] = {} if born is None else {"pid": born.pid, "ticks": born.ticks, "started_ms": born.started_ms}
         if born is not None:
             known["started_at"] = born.started_at.timestamp()
-        self._ask("adopt", key=key, caps=caps, **known)
+        self._ask("adopt", key=key, caps=caps, uid=uid, **known)
 
     def stop(self, key: str, grace_ms: int) -> None:
         """SIGTERM, after the grace SIGKILL."""

@@ -76,7 +76,7 @@ class MemoryProcesses:
         if kept.gone is not None:
             self._told.append(kept.gone)
 
-    def adopt(self, key: str, born: Born | None, caps: Mapping[str, int]) -> None:
+    def adopt(self, key: str, born: Born | None, caps: Mapping[str, int], uid: int | None) -> None:
         """Found if it ran under an earlier keeper."""
         kept = self.held.get(key) or self._elsewhere.get(key)
         if kept is None:
