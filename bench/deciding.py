@@ -15,6 +15,7 @@ from gpuyard_contracts.types import SlaClass, allocation_id_of
 from gpuyard_scheduler.domain.ask import ask_of
 from gpuyard_scheduler.domain.decide import Plan, decide, stamp_of
 from gpuyard_scheduler.domain.fleet import Fleet
+from gpuyard_scheduler.domain.lives import Lives
 from gpuyard_scheduler.domain.model import CardFacts, Job, Kind, NodeFacts, Reservation, Start, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.queue import Queue
@@ -62,6 +63,7 @@ class Yard:
         self.fleet = Fleet.of(_node(number) for number in range(nodes))
         self.queue = Queue()
         self.usage = Usage()
+        self.lives = Lives()
         self.tenants = {f"t{number}": Tenant(f"t{number}", sla=SLAS[number % 3], weight=50 + number) for number in range(TENANTS)}
         self.jobs: dict[str, Job] = {}
         self.live: list[str] = []
@@ -96,6 +98,7 @@ class Yard:
         self.jobs[job.job_id] = job
         self.queue.move(old, job)
         self.usage.move(old, job)
+        self.lives.move(old, job)
 
     def snapshot(self) -> Snapshot:
         """What is decided on now; each cycle is a tenth of a second later than the last."""
@@ -105,6 +108,7 @@ class Yard:
             queue=self.queue,
             tenants=self.tenants,
             usage=self.usage,
+            lives=self.lives,
             reservations=self.reservations,
             reservations_version=self.version,
         )

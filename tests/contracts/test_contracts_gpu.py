@@ -1,7 +1,7 @@
 """The GPU shorthand of job files."""
 
 import pytest
-from gpuyard_contracts.gpu import memory_mib, parse
+from gpuyard_contracts.gpu import memory_mib, parse, write
 from gpuyard_contracts.spec import GpuAsk, JobSpec
 from pydantic import ValidationError
 
@@ -69,3 +69,18 @@ def test_a_job_takes_the_shorthand_or_the_long_form() -> None:
     assert short.gpu == GpuAsk(models=("T4",), count=2)
     with pytest.raises(ValidationError, match="valid dictionary"):
         JobSpec(name="a", command=("x",), gpu=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2", "0.25", "2x0.25", "A100-80GB:2", "T4|A100:1", "24GB..:1", "24GB..48GB:2", "mig-3g.40gb:1", "T4:4GB", "T4:2x4GB", "*:46068MiB"],
+)
+def test_what_is_written_short_is_written_back_as_it_was(text: str) -> None:
+    """So that a suggestion can be copied into a job file."""
+    assert write(GpuAsk.model_validate(parse(text)).model_dump()) == text
+
+
+def test_what_has_no_shorthand_is_written_as_a_mapping() -> None:
+    """Which a job file takes as well."""
+    asked = GpuAsk(models=("A100", "H100"), memory_mib=1000)
+    assert write(asked.model_dump()) == "{count: 1, milli: 1000, memory_mib: 1000, models: [A100, H100]}"

@@ -106,7 +106,7 @@ def test_ports_are_never_shared_and_run_out_only_when_all_are_taken(names: list[
     """Each live allocation of a node has a port of its own; None comes exactly when none is left."""
     ports, taken = range(20_000, 20_000 + count), set[int]()
     for name in names:
-        port = free_port(name, taken, ports)
+        port = free_port(name, taken.__contains__, ports)
         assert (port is None) == (len(taken) == count)
         if port is not None:
             assert port in ports

@@ -21,7 +21,8 @@ from gpuyard_placement.app import SERVICE as PLACEMENT
 from gpuyard_runtime.faults import Fenced, Unavailable
 from gpuyard_runtime.service import Service
 from gpuyard_runtime.testing import World
-from gpuyard_scheduler.app import SERVICE as SCHEDULER
+from gpuyard_scheduler.app import service as scheduler_service
+from gpuyard_scheduler.domain.policy import Policy
 
 from tests.simulation.accidents import FAULTS, Accidents
 from tests.simulation.agent import Agent, AgentDied
@@ -54,6 +55,8 @@ FLEETS = (
 """Nodes with their cards; a V100 is not shared. One fleet for each history."""
 
 
+GUARANTEES = (0, 3000, 1000)
+"""One for each tenant, in turn."""
 TENANT: dict[str, Any] = {
     "sla": "silver", "weight": 100, "max_waiting": 25, "max_requests_per_minute": 600, "is_suspended": False
 }  # fmt: skip
@@ -73,9 +76,9 @@ async def _prune(before: Any) -> None:
 
 
 def services() -> list[Service[Any]]:
-    """All services with a database, as the product puts them together."""
+    """All services with a database, as the product puts them together; the scheduler evicts earlier and more than the product does."""
     return [
-        SCHEDULER,
+        scheduler_service(Policy(preempt="fleet", min_run=5, min_run_spot=1)),
         PLACEMENT,
         monitor_service(MonitorSettings()),
         billing_service(BillingSettings(), _NoEvents()),
@@ -99,8 +102,9 @@ class History:
         self.accidents = Accidents(self.world, self.agents, self.random)
         self.checkers = Checkers(Record(self.world, self.agents, self.tenants))
         self.steps = 0
-        for tenant, (milli, memory) in QUOTAS.items():
+        for number, (tenant, (milli, memory)) in enumerate(QUOTAS.items()):
             wanted = TENANT | {"tenant": tenant, "name": tenant, "quota_gpu_milli": milli, "quota_gpu_memory_mib": memory}
+            wanted |= {"guarantee_gpu_milli": GUARANTEES[number % len(GUARANTEES)], "weight": self.random.choice([0, 100, 100, 300])}
             self.world.act("api", acts.create_tenant(principal(None, self.world.clock.now()), wanted))
         self.look()
 

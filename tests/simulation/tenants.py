@@ -160,6 +160,7 @@ class Tenants:
                 "cpu_milli": draw.choice([100, 1000, 4000]),
                 "memory_mib": draw.choice([64, 1024]),
                 "priority": draw.choice(["low", "normal", "normal", "high"]),
+                "spot": draw.random() < 0.2,
                 "retries": draw.choice([0, 0, 0, 1, 2]),
                 "grace_seconds": draw.choice([0, 1, 3]),
                 "start_timeout_seconds": draw.choice([5, 15, 60]),

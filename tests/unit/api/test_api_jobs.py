@@ -4,13 +4,26 @@ import json
 from typing import Any
 
 import pytest
-from gpuyard_contracts.messages.asks import ExplainAskV1, ExplainReplyV1, UsageAskV1, UsageReplyV1, UsageRowV1, VerdictV1
+from gpuyard_contracts.messages.asks import UsageAskV1, UsageReplyV1, UsageRowV1
 from gpuyard_contracts.messages.billing import LedgerPostedV1
-from gpuyard_contracts.messages.requests import JobCancelV1
+from gpuyard_contracts.messages.explaining import ExplainAskV1, ExplainReplyV1, PlanAskV1, PlanReplyV1, VerdictV1
+from gpuyard_contracts.messages.requests import JobCancelV1, JobSubmitV1
+from gpuyard_contracts.messages.scheduler import CandidateV1, JobPlacingV1, RankPlanV1, ReceiptV1, SliceV1, TurnV1
 from gpuyard_contracts.types import job_id_of
 from gpuyard_runtime.faults import Refused
 
 from tests.support.api_yard import SPEC, ApiWorld, queued
+
+RECEIPT = ReceiptV1(
+    fits=9,
+    nodes=1,
+    chosen=(CandidateV1(node_id="a", version=7, score=640, terms={"waste": -4}),),
+    turn=TurnV1(is_spare=False, rank=1, urgency=0, share_ppm=0, aged_at_us=1),
+    policy="p",
+    outlook="o",
+    fleet="f",
+    inputs="i",
+)
 
 
 async def _ids(world: ApiWorld, who: str, query: str = "") -> list[str]:
@@ -139,6 +152,44 @@ async def test_explain_shows_the_schedulers_view(world: ApiWorld) -> None:
     assert (told["reason"], told["position"], told["ahead"]) == ("no-free-gpus", 3, [mine])
     assert told["verdicts"][0]["constraint"] == "gpus"
     assert (await world.as_("admin").get(f"/v1/jobs/{job_id}/explain")).json()["ahead"] == [mine, other]
+
+
+async def test_a_placed_job_has_a_receipt(world: ApiWorld) -> None:
+    """It is the last placement's, by itself and in the explanation; a job that was never placed has none."""
+    job_id = await world.job()
+    assert (await world.as_("acme").get(f"/v1/jobs/{job_id}/receipt")).status_code == 404
+    for attempt, fits in ((1, 9), (2, 4)):
+        world.harness.feed(
+            JobPlacingV1(
+                tenant="acme",
+                job_id=job_id,
+                attempt=attempt,
+                ranks=(),
+                at=world.harness.clock.now(),
+                receipt=RECEIPT.model_copy(update={"fits": fits}),
+            )
+        )
+    told = (await world.as_("acme").get(f"/v1/jobs/{job_id}/receipt")).json()
+    assert (told["fits"], told["chosen"][0]["terms"], told["turn"]["rank"]) == (4, {"waste": -4}, 1)
+    assert (await world.as_("beta").get(f"/v1/jobs/{job_id}/receipt")).status_code == 404
+    world.engine.answers[ExplainAskV1] = ExplainReplyV1(job_id=job_id, state="placing")
+    assert (await world.as_("acme").get(f"/v1/jobs/{job_id}/explain")).json()["receipt"] == told
+
+
+async def test_plan_shows_what_would_become_of_a_job_and_makes_none(world: ApiWorld) -> None:
+    """Asked for the caller's own tenant; an operator must name one; another tenant's is not found; a bad spec names its field."""
+    spec = {"name": "train", "command": ["true"], "gpu": "A100:1"}
+    rank = RankPlanV1(rank=0, node_id="a", slices=(SliceV1(gpu_uuid="GPU-a-0", milli=1000, memory_mib=1),), cpu_milli=1, memory_mib=1)
+    world.engine.answers[PlanAskV1] = PlanReplyV1(ranks=(rank,), receipt=RECEIPT)
+    told = (await world.as_("acme").post("/v1/plan", json=spec)).json()
+    assert told["places"] == [{"rank": 0, "node_id": "a", "gpu_uuids": ["GPU-a-0"]}]
+    assert told["receipt"]["inputs"] == "i"
+    assert (await world.as_("admin").post("/v1/plan", json=spec)).json()["errors"][0]["field"] == "tenant"
+    assert (await world.as_("admin").post("/v1/plan?tenant=beta", json=spec)).status_code == 200
+    assert (await world.as_("acme").post("/v1/plan?tenant=beta", json=spec)).status_code == 404
+    wrong = await world.as_("acme").post("/v1/plan", json=spec | {"gpu": "A100:-1"})
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (422, "gpu")
+    assert world.harness.said_of(JobSubmitV1) == []
 
 
 async def test_explain_without_the_scheduler_is_a_503_and_for_an_ended_job_needs_none(world: ApiWorld) -> None:

@@ -211,23 +211,6 @@ def test_stop_tells_the_job_to_stop(api: Api, run: Run) -> None:
     assert done.exit_code == 0 and "was told to stop" in done.stdout and api.sent() == [{"reason": "wrong data"}]
 
 
-def test_explain_shows_reason_place_and_verdicts(api: Api, run: Run) -> None:
-    """Each node with what does not fit."""
-    api.jobs(job("a", state="queued"))
-    verdicts = [{"node_id": "sim-t4", "is_fit": False, "constraint": "free-gpus", "detail": "1 of 4 free, 2 needed"}]
-    content = {
-        "job_id": job("a")["job_id"],
-        "state": "queued",
-        "reason": "no-free-gpus",
-        "detail": "needs 2 of T4, 1 is free",
-        "position": 2,
-    }
-    api.on("GET", f"/v1/jobs/{job('a')['job_id']}/explain", {**content, "waiting": 5, "ahead": ["job-x"], "verdicts": verdicts})
-    shown = run("explain", "train").stdout
-    for part in ("queued (no-free-gpus)", "needs 2 of T4", "place 2 of 5", "job-x", "sim-t4", "free-gpus", "1 of 4 free"):
-        assert part in shown
-
-
 def test_a_name_that_was_used_again_shows_its_youngest_job_and_says_so(api: Api, run: Run) -> None:
     """In every command that shows something; ending one of two asks which."""
     api.jobs(job("a"), job("b"))
@@ -368,6 +351,7 @@ def test_every_command_explains_itself(run: Run) -> None:
         "logs",
         "stop",
         "explain",
+        "plan",
         "events",
         "cost",
         "trace",

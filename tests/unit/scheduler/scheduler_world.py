@@ -27,6 +27,7 @@ from gpuyard_runtime.testing import Harness
 from gpuyard_scheduler.app import service
 from gpuyard_scheduler.domain.ask import ask_of
 from gpuyard_scheduler.domain.fleet import Fleet
+from gpuyard_scheduler.domain.lives import Lives
 from gpuyard_scheduler.domain.model import CardFacts, Job, NodeFacts, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.queue import Queue
@@ -70,15 +71,16 @@ def job(name: str, gpu: Any = 1, tenant: str = "acme", waited: float = 0, **othe
 def snapshot(nodes: Iterable[NodeFacts], jobs: Iterable[Job], *tenants: Tenant, now: datetime = NOW, **other: Any) -> Snapshot:
     """What a decision is made on; tenants that are not given have no limits."""
     jobs = list(jobs)
-    usage = Usage()
+    usage, lives = Usage(), Lives()
     fleet = Fleet.of(nodes)
     for found in jobs:
         usage.move(None, found)
+        lives.move(None, found)
         if found.is_live:
             for plan in found.ranks:
                 fleet.hold(allocation_id_of(found.job_id, found.attempt), plan, None)
     known = {found.tenant: Tenant(found.tenant) for found in jobs} | {tenant.tenant: tenant for tenant in tenants}
-    return Snapshot(now_ms=millis(now), fleet=fleet, queue=Queue.of(jobs), tenants=known, usage=usage, **other)
+    return Snapshot(now_ms=millis(now), fleet=fleet, queue=Queue.of(jobs), tenants=known, usage=usage, lives=lives, **other)
 
 
 def started(found: Job, ranks: Any) -> Job:

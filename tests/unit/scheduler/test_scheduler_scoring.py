@@ -69,7 +69,8 @@ def test_a_node_is_kept_whole_for_those_who_need_it_as_far_as_jobs_leave() -> No
     ask = ask_of(spec(1))
     for turnover, costs in ((1000, [0, 800_000]), (0, [0, 0])):
         fleet = _fleet(node("a", 7), node("b", 8), outlook=outlook_of(counts, turnover), kept=1000)
-        told = [fleet.board.terms(ask, fleet.kinds(ask), bank)["kept"] for bank in fleet.board.banks]
+        fleet.board.catch_up()
+        told = [fleet.board.terms(ask, fleet.kinds(ask), [bank.row])[0]["kept"] for bank in fleet.board.banks]
         assert [cost - told[0] for cost in told] == costs
 
 
@@ -92,9 +93,10 @@ def test_fragments_are_told_as_the_paper_tells_them() -> None:
     fleet = _fleet(node("a", 2, cpu_milli=8000), outlook=outlook, fragment=1000)
     ask = ask_of(spec("0.6", cpu_milli=1000))
     (bank,) = fleet.board.banks
-    assert fleet.board.terms(ask, fleet.kinds(ask), bank)["fragment"] == 400_000
+    fleet.board.catch_up()
+    assert fleet.board.terms(ask, fleet.kinds(ask), [bank.row])[0]["fragment"] == 400_000
     hungry = ask_of(spec("0.6", cpu_milli=5000))
-    assert fleet.board.terms(hungry, fleet.kinds(hungry), bank)["fragment"] == 1_400_000
+    assert fleet.board.terms(hungry, fleet.kinds(hungry), [bank.row])[0]["fragment"] == 1_400_000
 
 
 def test_a_job_with_a_choice_leaves_the_kind_that_others_insist_on() -> None:

@@ -1,6 +1,7 @@
 """Why jobs wait: told when it changes, not to everybody at once, and answered whenever somebody asks."""
 
-from gpuyard_contracts.messages.asks import ExplainAskV1, QueueAskV1
+from gpuyard_contracts.messages.asks import QueueAskV1
+from gpuyard_contracts.messages.explaining import ExplainAskV1
 from gpuyard_contracts.messages.requests import JobSubmitV1
 from gpuyard_contracts.messages.scheduler import JobWaitingV1
 from gpuyard_contracts.types import job_id_of

@@ -11,7 +11,7 @@ from gpuyard import connection as places
 from gpuyard.errors import Unreachable, WaitTimeout
 from gpuyard.fleet import Fleet
 from gpuyard.money import Money
-from gpuyard.results import Event, Explanation, Job, LogLine, Page, Queue, Trace, build
+from gpuyard.results import Event, Explanation, Job, LogLine, Page, Planned, Queue, Trace, build
 from gpuyard.transport import Transport, segment
 
 if TYPE_CHECKING:
@@ -234,6 +234,10 @@ class Client(Fleet, Money):
     def explain(self, job_id: str) -> Explanation:
         """Why a job waits, and what each node says to it."""
         return build(Explanation, self.transport.get(f"/v1/jobs/{segment(job_id)}/explain"))
+
+    def plan(self, spec: Mapping[str, Any], *, tenant: str | None = None) -> Planned:
+        """What would become of a job if it were submitted now; nothing is submitted. `spec` as for :meth:`submit_spec`."""
+        return build(Planned, self.transport.post("/v1/plan", dict(spec), tenant=tenant or self.connection.tenant))
 
     def trace(self, job_id: str) -> Trace:
         """A job's way from the request to the ledger, step by step."""

@@ -45,7 +45,9 @@ class Fleet:
         return build(Tenant, self.transport.get(f"/v1/tenants/{segment(tenant)}"))
 
     def create_tenant(self, tenant: str, **settings: Any) -> Tenant:
-        """A new tenant; `settings`: name, sla, weight, quota_gpu_milli, quota_gpu_memory_mib, max_waiting, max_requests_per_minute."""
+        """A new tenant; `settings`: name, sla, weight, quota_gpu_milli, quota_gpu_memory_mib, guarantee_gpu_milli, max_waiting,
+        max_requests_per_minute.
+        """
         return build(Tenant, self.transport.post("/v1/tenants", {"tenant": tenant, "name": tenant, **settings}))
 
     def set_tenant(self, tenant: str, **changes: Any) -> Tenant:

@@ -119,6 +119,13 @@ def _priority(node: yaml.Node) -> str:
     return text
 
 
+def _yes(node: yaml.Node) -> bool:
+    text = _text(node)
+    if text not in ("true", "false"):
+        raise _Wrong(node, f"{text!r} is neither true nor false", "write true or false")
+    return text == "true"
+
+
 @dataclass(frozen=True, slots=True)
 class _Field:
     to: str
@@ -135,6 +142,7 @@ _FIELDS: Mapping[str, _Field] = {
     "cpus": _Field("cpu_milli", lambda node: amounts.cpu_milli(_text(node))),
     "memory": _Field("memory_mib", lambda node: amounts.memory_mib(_text(node))),
     "priority": _Field("priority", _priority),
+    "spot": _Field("spot", _yes),
     "zone": _Field("zone", _text),
     "node_labels": _Field("node_labels", _mapping),
     "labels": _Field("labels", _mapping),

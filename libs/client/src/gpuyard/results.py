@@ -132,6 +132,7 @@ class Tenant:
     weight: int = 0
     quota_gpu_milli: int | None = None
     quota_gpu_memory_mib: int | None = None
+    guarantee_gpu_milli: int = 0
     max_waiting: int = 0
     max_requests_per_minute: int = 0
     is_suspended: bool = False
@@ -170,7 +171,11 @@ class LogLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """Why a job waits, in one class of a closed list, with its place in the queue and what each node says to it."""
+    """Why a job waits, in one class of a closed list, with its place in the queue and what the nodes say to it.
+
+    `groups`: nodes with equal verdicts together; `suggestions`: changes that were tried and would start it now; `estimate`: when it may
+    start; `receipt`: why it was placed where it was the last time.
+    """
 
     job_id: str
     state: str
@@ -180,6 +185,30 @@ class Explanation:
     waiting: int = 0
     ahead: tuple[str, ...] = ()
     verdicts: tuple[Mapping[str, Any], ...] = ()
+    groups: tuple[Mapping[str, Any], ...] = ()
+    binding: Mapping[str, Any] | None = None
+    suggestions: tuple[Mapping[str, Any], ...] = ()
+    estimate: Mapping[str, Any] | None = None
+    receipt: Mapping[str, Any] | None = None
+    raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What would become of a job. `rejected`: it would be refused, for this reason; `places`: where it would start at once."""
+
+    rejected: str | None = None
+    places: tuple[Mapping[str, Any], ...] = ()
+    reason: str | None = None
+    detail: str = ""
+    position: int | None = None
+    waiting: int = 0
+    ahead: tuple[str, ...] = ()
+    groups: tuple[Mapping[str, Any], ...] = ()
+    binding: Mapping[str, Any] | None = None
+    suggestions: tuple[Mapping[str, Any], ...] = ()
+    estimate: Mapping[str, Any] | None = None
+    receipt: Mapping[str, Any] | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
 
 

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from gpuyard_contracts.envelope import Ask, Message, Payload
-from gpuyard_contracts.messages import api, asks, billing, monitor, node, placement, requests, scheduler
+from gpuyard_contracts.messages import api, asks, billing, explaining, monitor, node, placement, requests, scheduler
 from gpuyard_contracts.subjects import fields_of
 
-_MODULES = (requests, scheduler, placement, node, monitor, billing, api, asks)
+_MODULES = (requests, scheduler, placement, node, monitor, billing, api, asks, explaining)
 
 
 def _classes(of: type[Message]) -> tuple[type[Message], ...]:

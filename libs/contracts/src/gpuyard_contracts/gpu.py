@@ -6,6 +6,7 @@ bytes, as cards are sold; GiB and MiB are binary. Memory is rounded up to whole 
 """
 
 import re
+from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import Any
 
@@ -28,6 +29,40 @@ def memory_mib(text: str) -> int:
         raise ValueError(f"{text!r} is no amount of memory; write it like '24GB' or '16GiB'")
     size = Decimal(found[1]) * _BYTES[found[2].lower()]
     return int((size / 2**20).to_integral_value(ROUND_CEILING))
+
+
+def memory_text(mib: int) -> str:
+    """MiB as :func:`memory_mib` reads them back: ``80GiB``, ``40GB``, else ``46068MiB``."""
+    gigabytes = mib * 2**20 // 10**9
+    if mib >= 1024 and mib % 1024 == 0:
+        return f"{mib // 1024}GiB"
+    return f"{gigabytes}GB" if gigabytes and memory_mib(f"{gigabytes}GB") == mib else f"{mib}MiB"
+
+
+def write(asked: Mapping[str, Any]) -> str:
+    """The shorthand of the fields of a ``GpuAsk``: what :func:`parse` reads; where there is none, the same as a mapping in YAML."""
+    count, milli, share = asked.get("count", 1), asked.get("milli", SHARE_FULL_MILLI), asked.get("share_memory_mib")
+    models, low, high, mig = asked.get("models"), asked.get("memory_mib"), asked.get("memory_max_mib"), asked.get("mig_profile")
+    kinds = [kind for kind in ("|".join(models or ()), _range_text(low, high), f"mig-{mig}" if mig else "") if kind]
+    is_both = share is not None and milli < SHARE_FULL_MILLI
+    if len(kinds) > 1 or is_both or (high is not None and low is None):
+        fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asked.items() if value not in (None, ())}
+        return "{" + ", ".join(f"{name}: {value}".replace("'", "") for name, value in fields.items()) + "}"
+    part = _share_text(milli, share)
+    amount = (f"{count}x{part}" if count > 1 else part) if part else str(count)
+    return f"{kinds[0]}:{amount}" if kinds else amount if share is None else f"*:{amount}"
+
+
+def _range_text(low: int | None, high: int | None) -> str:
+    if low is None:
+        return "" if high is None else f"..{memory_text(high)}"
+    return f"{memory_text(low)}..{'' if high is None else memory_text(high)}"
+
+
+def _share_text(milli: int, share_mib: int | None) -> str:
+    if share_mib is not None:
+        return memory_text(share_mib)
+    return "" if milli == SHARE_FULL_MILLI else f"0.{milli:03d}".rstrip("0")
 
 
 def parse(text: str) -> dict[str, Any]:

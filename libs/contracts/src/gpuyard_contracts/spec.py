@@ -66,6 +66,8 @@ class JobSpec(Shape):
     cpu_milli: Annotated[int, Field(ge=1, le=10**7)] = 1000
     memory_mib: Annotated[int, Field(ge=1, le=2**40)] = 1024
     priority: PriorityClass = "normal"
+    spot: bool = False
+    """Yields to every job that is not: stopped, with its grace, whenever its room is wanted, and queued again."""
     zone: Token | None = None
     node_labels: Labels = {}
     labels: Labels = {}

@@ -189,6 +189,7 @@ def tenant_state(row: Tenant) -> TenantStateV1:
         weight=row.weight,
         quota_gpu_milli=row.quota_gpu_milli,
         quota_gpu_memory_mib=row.quota_gpu_memory_mib,
+        guarantee_gpu_milli=row.guarantee_gpu_milli,
         max_waiting=row.max_waiting,
         max_requests_per_minute=row.max_requests_per_minute,
         is_suspended=row.is_suspended,

@@ -56,6 +56,7 @@ _TENANT = _columns(
     weight="int8",
     quota_gpu_milli="int8",
     quota_gpu_memory_mib="int8",
+    guarantee_gpu_milli="int8",
     max_waiting="int8",
     max_requests_per_minute="int8",
     is_suspended="bool",

@@ -3,13 +3,13 @@
 from fastapi import FastAPI
 from starlette.responses import Response
 
-from gpuyard_api.http import answers, health, jobs, money, nodes, operators, streams, submitting, tenants
+from gpuyard_api.http import answers, explaining, health, jobs, money, nodes, operators, streams, submitting, tenants
 from gpuyard_api.http.context import Yard
 from gpuyard_api.http.door import MAX_BODY_BYTES, Door, Observe, Scope, unseen
 from gpuyard_api.openapi import document
 
 VERSION = "1"
-ROUTERS = (jobs.router, streams.router, nodes.router, tenants.router, money.router, operators.router, health.router)
+ROUTERS = (jobs.router, explaining.router, streams.router, nodes.router, tenants.router, money.router, operators.router, health.router)
 
 
 def web(yard: Yard, *, app: FastAPI | None = None, observe: Observe = unseen, max_body_bytes: int = MAX_BODY_BYTES) -> Door:

@@ -4,7 +4,7 @@ Each changes the row and says so, in one step; nothing else in the service does 
 """
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from gpuyard_contracts.messages.scheduler import RejectReason
 from gpuyard_runtime.service import Tx
@@ -13,7 +13,7 @@ from gpuyard_scheduler.domain import states
 from gpuyard_scheduler.domain.admit import admit
 from gpuyard_scheduler.domain.ask import ask_of
 from gpuyard_scheduler.domain.ending import Ending, Requeue
-from gpuyard_scheduler.domain.model import Ends, Job, Tenant
+from gpuyard_scheduler.domain.model import Intent, Job, Tenant
 from gpuyard_scheduler.domain.states import Ignored
 from gpuyard_scheduler.mapping import told
 from gpuyard_scheduler.mapping.rows import Request, new_job
@@ -24,10 +24,9 @@ def take(request: Request, tenant: Tenant, tx: Tx[SchedulerStore]) -> None:
     """Take a request of a known tenant, or say why not."""
     store, spec = tx.store, request.spec
     assert spec is not None
-    is_settled = tx.now - store.shaped_at >= timedelta(seconds=store.policy.settle)
     rate = store.count_request(tenant.tenant, tx.now)
     waiting = store.queue.waiting(tenant.tenant)
-    why_not = admit(ask_of(spec), tenant, waiting, rate, store.fleet, is_settled=is_settled)
+    why_not = admit(ask_of(spec), tenant, waiting, rate, store.fleet, is_settled=store.is_settled(tx.now))
     if why_not is not None:
         reject(request, why_not.reason, why_not.detail, tx)
         return
@@ -42,7 +41,7 @@ def reject(request: Request, reason: RejectReason, detail: str, tx: Tx[Scheduler
     tx.say(told.rejected(request, reason, detail, name), key=request.job_id, traceparent=request.traceparent)
 
 
-def stop(job: Job, intent: Ends, detail: str, tx: Tx[SchedulerStore]) -> bool:
+def stop(job: Job, intent: Intent, detail: str, tx: Tx[SchedulerStore]) -> bool:
     """Tell placement to let go of the job's attempt; false where it holds nothing or was told already."""
     stopping = states.stop(job, intent, detail, tx.now)
     if isinstance(stopping, Ignored):

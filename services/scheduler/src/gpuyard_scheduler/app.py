@@ -3,14 +3,15 @@
 from functools import partial
 from importlib.resources import files
 
-from gpuyard_contracts.messages.asks import ExplainAskV1, QueueAskV1
+from gpuyard_contracts.messages.asks import QueueAskV1
+from gpuyard_contracts.messages.explaining import ExplainAskV1, PlanAskV1
 from gpuyard_runtime.service import Service
 
 from gpuyard_scheduler.deciding import decide_and_carry_out
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.handlers import HANDLERS, HEARS
 from gpuyard_scheduler.handlers.requests import on_given_up, on_malformed
-from gpuyard_scheduler.inquiries import on_explain, on_queue
+from gpuyard_scheduler.inquiries import on_explain, on_plan, on_queue
 from gpuyard_scheduler.metrics import gauges
 from gpuyard_scheduler.store import SchedulerStore
 from gpuyard_scheduler.ticks import TICKS, on_load
@@ -25,7 +26,7 @@ def service(policy: Policy | None = None) -> Service[SchedulerStore]:
         schema="scheduler",
         handlers=HANDLERS,
         hears=HEARS,
-        inquiries={ExplainAskV1: on_explain, QueueAskV1: on_queue},
+        inquiries={ExplainAskV1: on_explain, PlanAskV1: on_plan, QueueAskV1: on_queue},
         ticks=TICKS,
         on_malformed=on_malformed,
         on_given_up=on_given_up,

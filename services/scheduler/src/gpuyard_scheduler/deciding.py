@@ -5,10 +5,12 @@ from datetime import timedelta
 from gpuyard_contracts.types import allocation_id_of
 from gpuyard_runtime.service import Tx
 
+from gpuyard_scheduler import acts
 from gpuyard_scheduler.domain import states
 from gpuyard_scheduler.domain.decide import decide
 from gpuyard_scheduler.domain.model import Start, millis
 from gpuyard_scheduler.domain.queue import Group
+from gpuyard_scheduler.domain.receipt import Receipt, receipts
 from gpuyard_scheduler.domain.states import Ignored
 from gpuyard_scheduler.mapping import told
 from gpuyard_scheduler.store import SchedulerStore
@@ -20,14 +22,18 @@ def decide_and_carry_out(tx: Tx[SchedulerStore]) -> None:
     store.queue.wake(millis(tx.now))
     if not store.queue.groups and not store.reservations:
         return
-    plan = decide(store.snapshot(tx.now), store.policy)
-    for start in plan.starts:
-        _begin(start, tx)
+    snapshot = store.snapshot(tx.now)
+    plan = decide(snapshot, store.policy)
+    found = tuple(receipts(plan.starts, snapshot, store.policy))
+    for start, receipt in zip(plan.starts, found, strict=True):
+        _begin(start, receipt, tx)
+    for victim, claimant in plan.evictions.items():
+        acts.stop(store.jobs[victim], "preempted", f"makes room for {claimant}", tx)
     store.note(plan, tx.now)
     _tell(tx)
 
 
-def _begin(start: Start, tx: Tx[SchedulerStore]) -> None:
+def _begin(start: Start, receipt: Receipt, tx: Tx[SchedulerStore]) -> None:
     job = states.plan(tx.store.jobs[start.job_id], start.ranks, tx.now)
     if isinstance(job, Ignored):
         raise AssertionError(f"{start.job_id} was planned: {job.why}")
@@ -35,7 +41,7 @@ def _begin(start: Start, tx: Tx[SchedulerStore]) -> None:
     once = allocation_id_of(job.job_id, job.attempt)
     ranks = told.ranks_of(start.ranks)
     tx.say(told.place(job, ranks, start.seen), once=once, traceparent=job.traceparent)
-    tx.say(told.placing(job, ranks, tx.now), once=once, traceparent=job.traceparent)
+    tx.say(told.placing(job, ranks, receipt, tx.now), once=once, traceparent=job.traceparent)
 
 
 def _tell(tx: Tx[SchedulerStore]) -> None:

@@ -1,6 +1,6 @@
 """What the scheduler is told from outside, beside what every service is told: the numbers of its policy."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from gpuyard_runtime.settings import ServiceSettings
 from pydantic import Field
@@ -22,6 +22,9 @@ class SchedulerSettings(ServiceSettings):
     reserve_after_high_seconds: Seconds = 0
     reserve_after_normal_seconds: Seconds = 60
     reserve_after_low_seconds: Seconds = 300
+    preempt: Literal["none", "tenant", "fleet"] = "tenant"
+    min_run_seconds: Seconds = 60
+    min_run_spot_seconds: Seconds = 10
     starts_per_cycle: Number = 500
     told_per_second: Number = 100
     retry_first_seconds: Seconds = 1
@@ -62,6 +65,9 @@ class SchedulerSettings(ServiceSettings):
                 "normal": self.reserve_after_normal_seconds,
                 "low": self.reserve_after_low_seconds,
             },
+            preempt=self.preempt,
+            min_run=self.min_run_seconds,
+            min_run_spot=self.min_run_spot_seconds,
             starts_per_cycle=self.starts_per_cycle,
             told_per_second=self.told_per_second,
             retry_first=self.retry_first_seconds,

@@ -15,7 +15,9 @@ from gpuyard_runtime.table import Column, Index, Table
 
 from gpuyard_scheduler.domain.admit import Rate
 from gpuyard_scheduler.domain.decide import Plan, stamp_of
+from gpuyard_scheduler.domain.estimate import Accuracy
 from gpuyard_scheduler.domain.fleet import Fleet
+from gpuyard_scheduler.domain.lives import Lives
 from gpuyard_scheduler.domain.mix import WINDOW, Mix
 from gpuyard_scheduler.domain.model import EPOCH, Job, Kind, Reservation, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
@@ -123,10 +125,13 @@ class SchedulerStore(Store):
         self.fleet = Fleet()
         self.queue = Queue()
         self.usage = Usage()
+        self.lives = Lives()
         self.tenants: dict[str, Tenant] = {}
         self.mix = Mix()
         """What kinds of jobs come: where it is good to put one depends on it. Learnt anew at each start, from the last requests."""
         self._scoring = Scoring(policy.weights)
+        self.accuracy = Accuracy()
+        """How good estimates of starts have been since this process began."""
         self.shaped_at: datetime = datetime.min.replace(tzinfo=UTC)
         """When the fleet last got other hardware."""
         self.loaded_at: datetime = self.shaped_at
@@ -140,6 +145,10 @@ class SchedulerStore(Store):
         self._last_instant: datetime = self.shaped_at
         self._rates: dict[str, Rate] = {}
         self._rates_before: dict[str, Rate] = {}
+        self._make_tables()
+
+    def _make_tables(self) -> None:
+        """The tables, and whatever follows the rows of jobs."""
         self.requests = Requests("requests", lambda row: row.job_id, _REQUESTS, rows.request_of)
         self.jobs = Jobs("jobs", lambda row: row.job_id, _JOBS, rows.job_of, keep=lambda row: not row.is_ended)
         self.tables += [self.requests, self.jobs]
@@ -148,7 +157,15 @@ class SchedulerStore(Store):
         self.by_node: Index[str, Job] = self.jobs.index_each(lambda job: {plan.node_id for plan in job.ranks})
         self.ordered: Index[str, Job] = self.jobs.index(lambda job: job.state if job.state in ("placing", "stopping") else None)
         self.by_state: Index[str, Job] = self.jobs.index(lambda job: job.state)
-        for follower in (self.queue.move, self.usage.move, self.mix.move, self._follow_plan, self._follow_limit):
+        for follower in (
+            self.queue.move,
+            self.usage.move,
+            self.lives.move,
+            self.mix.move,
+            self.accuracy.move,
+            self._follow_plan,
+            self._follow_limit,
+        ):
             self.jobs.follow(follower)
 
     async def load(self, conn: Connection) -> None:
@@ -192,6 +209,14 @@ class SchedulerStore(Store):
         found = self._rates[tenant] = before.another(millis(now))
         return found
 
+    def rate_of(self, tenant: str) -> Rate:
+        """How many requests the tenant has made in this minute."""
+        return self._rates.get(tenant, Rate())
+
+    def is_settled(self, now: datetime) -> bool:
+        """Whether the fleet's shape has stood still for a while, so that what it has not now will not come in a moment."""
+        return now - self.shaped_at >= timedelta(seconds=self.policy.settle)
+
     def snapshot(self, now: datetime) -> Snapshot:
         """What a decision is made on."""
         sight = self.sight.get(True)
@@ -201,6 +226,7 @@ class SchedulerStore(Store):
             queue=self.queue,
             tenants=self.tenants,
             usage=self.usage,
+            lives=self.lives,
             reservations=self.reservations,
             reservations_version=self.reservations_version,
             is_blind=sight is not None and sight.is_blind,
@@ -220,6 +246,9 @@ class SchedulerStore(Store):
         if _kept(plan.reservations) != _kept(self.reservations):
             self.reservations_version += 1
         self.reservations = plan.reservations
+        for kept in plan.reservations.values():
+            if kept.job_id and kept.start_ms is not None:
+                self.accuracy.expect(kept.job_id, kept.start_ms)
         snapshot = self.snapshot(now)
         for key, verdict in plan.verdicts.items():
             group = self.queue.groups.get(key)

@@ -1,4 +1,4 @@
-"""Commands about jobs: ps, logs, stop, explain, events, cost, trace. A job is named by id, name, or the beginning of either."""
+"""Commands about jobs: ps, logs, stop, events, cost, trace. A job is named by id, name, or the beginning of either."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -21,7 +21,6 @@ def register(app: typer.Typer) -> None:
     command(app, "ps")(ps)
     command(app, "logs")(logs)
     command(app, "stop")(stop)
-    command(app, "explain")(explain)
     command(app, "events")(events)
     command(app, "cost")(cost)
     command(app, "trace")(trace)
@@ -102,26 +101,6 @@ def stop(
         output.print_json(job.raw)
     else:
         output.say(f"{job.job_id}  {job.name}: {job.state}" if job.is_ended else f"{job.job_id}  {job.name}: was told to stop")
-
-
-def explain(ref: Ref, as_json: AsJson = False) -> None:
-    """Why a job waits: the reason, its place in the queue, and what each node says to it."""
-
-    with client() as yard:
-        job = meant(yard, ref)
-        found = yard.explain(job.job_id)
-    if as_json:
-        output.print_json(found.raw)
-        return
-    output.say(f"{job.job_id}  {job.name}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
-    if found.detail:
-        output.say(f"  {found.detail}")
-    if found.position is not None:
-        ahead = f"; ahead of it: {', '.join(found.ahead)}" if found.ahead else ""
-        output.say(f"  place {found.position} of {found.waiting} that wait{ahead}")
-    if found.verdicts:
-        rows = [(str(row["node_id"]), "fits" if row["is_fit"] else str(row["constraint"]), str(row["detail"])) for row in found.verdicts]
-        output.table(("NODE", "VERDICT", "DETAIL"), rows, whole=("NODE", "VERDICT"))
 
 
 def events(

@@ -11,7 +11,8 @@ from gpuyard.cli.session import EXIT_CODES
 
 PARTS: Mapping[str, str] = {
     "apply": "apply",
-    "jobs": "ps logs stop explain events cost trace",
+    "jobs": "ps logs stop events cost trace",
+    "explaining": "explain plan",
     "fleet": "nodes gpus incidents queue node",
     "tenants": "tenant",
     "ledger": "ledger",

@@ -22,6 +22,7 @@ Gpus = Annotated[str | None, typer.Option("--quota-gpus", help="How many cards a
 Memory = Annotated[
     str | None, typer.Option("--quota-gpu-memory", help="How much of cards' memory at once, such as 160GiB; 'none' is no limit.")
 ]
+Guarantee = Annotated[str | None, typer.Option("--guarantee-gpus", help="How many cards it can always have, such as 4; 0 is none.")]
 Waiting = Annotated[int | None, typer.Option("--max-waiting", parser=whole(0), metavar="N", help="How many jobs may wait.")]
 Rate = Annotated[int | None, typer.Option("--max-requests", parser=whole(0), metavar="N", help="How many requests a minute.")]
 
@@ -39,7 +40,13 @@ def register(app: typer.Typer) -> None:
 
 
 def settings_of(
-    sla: str | None, weight: int | None, gpus: str | None, memory: str | None, max_waiting: int | None, max_requests: int | None
+    sla: str | None,
+    weight: int | None,
+    gpus: str | None,
+    memory: str | None,
+    guarantee: str | None,
+    max_waiting: int | None,
+    max_requests: int | None,
 ) -> dict[str, Any]:
     """What was given of a tenant's settings, in the api's units. Raises GpuyardError for what cannot be read."""
     found: dict[str, Any] = {"sla": sla, "weight": weight, "max_waiting": max_waiting, "max_requests_per_minute": max_requests}
@@ -48,6 +55,8 @@ def settings_of(
         found["quota_gpu_milli"] = None if gpus == "none" else _read("--quota-gpus", gpus, _milli)
     if memory is not None:
         found["quota_gpu_memory_mib"] = None if memory == "none" else _read("--quota-gpu-memory", memory, amounts.memory_mib)
+    if guarantee is not None:
+        found["guarantee_gpu_milli"] = _read("--guarantee-gpus", guarantee, _milli)
     return found
 
 
@@ -69,12 +78,13 @@ def create(
     weight: Weight = None,
     quota_gpus: Gpus = None,
     quota_gpu_memory: Memory = None,
+    guarantee_gpus: Guarantee = None,
     max_waiting: Waiting = None,
     max_requests: Rate = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a tenant. What is not given has its default: bronze, weight 100, no quota."""
-    given = settings_of(sla, weight, quota_gpus, quota_gpu_memory, max_waiting, max_requests)
+    given = settings_of(sla, weight, quota_gpus, quota_gpu_memory, guarantee_gpus, max_waiting, max_requests)
     with client() as yard:
         made = yard.create_tenant(tenant, **given, **({"name": title} if title else {}))
     _show(made, as_json=as_json)
@@ -87,6 +97,7 @@ def set_(
     weight: Weight = None,
     quota_gpus: Gpus = None,
     quota_gpu_memory: Memory = None,
+    guarantee_gpus: Guarantee = None,
     max_waiting: Waiting = None,
     max_requests: Rate = None,
     suspended: Annotated[
@@ -95,7 +106,7 @@ def set_(
     as_json: AsJson = False,
 ) -> None:
     """Change a tenant's settings; what is not given stays as it is."""
-    given = settings_of(sla, weight, quota_gpus, quota_gpu_memory, max_waiting, max_requests)
+    given = settings_of(sla, weight, quota_gpus, quota_gpu_memory, guarantee_gpus, max_waiting, max_requests)
     given |= {"name": title} if title else {}
     given |= {"is_suspended": suspended} if suspended is not None else {}
     if not given:
@@ -120,11 +131,14 @@ def list_(as_json: AsJson = False) -> None:
             str(tenant.weight),
             "no limit" if tenant.quota_gpu_milli is None else amounts.show_gpus(tenant.quota_gpu_milli),
             "no limit" if tenant.quota_gpu_memory_mib is None else amounts.show_asked(tenant.quota_gpu_memory_mib),
+            amounts.show_gpus(tenant.guarantee_gpu_milli) if tenant.guarantee_gpu_milli else "",
             "suspended" if tenant.is_suspended else "",
         )
         for tenant in found
     ]
-    output.table(("TENANT", "NAME", "SLA", "WEIGHT", "CARDS", "CARD MEM", ""), rows, whole=("TENANT", "CARDS"), empty="no tenants yet")
+    output.table(
+        ("TENANT", "NAME", "SLA", "WEIGHT", "CARDS", "CARD MEM", "GUARANTEED", ""), rows, whole=("TENANT", "CARDS"), empty="no tenants yet"
+    )
 
 
 def token(

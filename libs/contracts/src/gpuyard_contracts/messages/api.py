@@ -21,6 +21,8 @@ class TenantStateV1(Payload):
     """Share of the fleet against the others' weights; 0 runs only on what nobody else wants."""
     quota_gpu_milli: Annotated[int, Field(ge=0)] | None = None
     quota_gpu_memory_mib: Annotated[int, Field(ge=0)] | None = None
+    guarantee_gpu_milli: Annotated[int, Field(ge=0)] = 0
+    """What the tenant can always have; what it holds above that is borrowed and may be taken back by those who are below theirs."""
     max_waiting: Annotated[int, Field(ge=0)] = 10_000
     max_requests_per_minute: Annotated[int, Field(ge=0)] = 60_000
     is_suspended: bool = False

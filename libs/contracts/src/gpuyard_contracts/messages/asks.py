@@ -37,41 +37,6 @@ class ProblemV1(Shape):
 # scheduler
 
 
-class VerdictV1(Shape):
-    """Why one node cannot take one rank of the job now: the first constraint that fails, with numbers. `is_fit`: it could."""
-
-    node_id: NodeId
-    is_fit: bool
-    constraint: str
-    detail: str
-
-
-class ExplainReplyV1(Shape):
-    """What scheduler knows of one job. `position` counts from 1 among all that wait; None where the job does not wait."""
-
-    job_id: JobId
-    state: str
-    reason: WaitReason | None = None
-    detail: str = ""
-    position: int | None = None
-    waiting: int = 0
-    ahead: tuple[JobId, ...] = ()
-    """The first jobs ahead, at most ten."""
-    verdicts: tuple[VerdictV1, ...] = ()
-    fleet_versions: dict[NodeId, int] = {}
-    is_found: bool = True
-
-
-class ExplainAskV1(Ask):
-    """Why is this job waiting?"""
-
-    SUBJECT: ClassVar[str] = "gpuyard.ask.scheduler.explain"
-    REPLY: ClassVar[type[Shape]] = ExplainReplyV1
-
-    job_id: JobId
-    tenant: TenantId | None = None
-
-
 class TenantQueueV1(Shape):
     """One tenant's place in the fleet now."""
 

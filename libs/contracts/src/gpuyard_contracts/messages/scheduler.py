@@ -33,7 +33,7 @@ RejectReason = Literal[
 
 WaitReason = Literal[
     "not-considered-yet", "quota", "no-fit-model", "no-fit-memory", "no-fit-place", "no-free-gpus", "gang-incomplete", "behind-others",
-    "retry-pause", "fleet-empty", "fleet-blind", "tenant-unknown",
+    "preempting", "retry-pause", "fleet-empty", "fleet-blind", "tenant-unknown",
 ]  # fmt: skip
 """Why a job waits. Closed list; each waiting job is in exactly one class."""
 
@@ -42,6 +42,9 @@ EndReason = Literal[
     "cancelled-by-operator", "retries-exhausted", "refused-by-node", "lost",
 ]  # fmt: skip
 """Why a job has ended. Closed list."""
+
+StopReason = EndReason | Literal["preempted"]
+"""Why a live job was told to stop: what it will end with, or that it makes room for another and waits again."""
 
 RequeueReason = Literal["gpu-fault", "node-lost", "node-drained", "node-restarted", "preempted", "retry", "start-failed", "plan-refused"]
 """Why a job went back to the queue. Closed list."""
@@ -104,8 +107,54 @@ class JobWaitingV1(Payload):
     at: Instant
 
 
+class CandidateV1(Shape):
+    """One node that was looked at: the version of its state, its score (the smaller the better) and what each weighted term said of it.
+
+    Terms are in micro-GPU; those of weight 0 are left out.
+    """
+
+    node_id: NodeId
+    version: int
+    score: int
+    terms: dict[str, int] = {}
+
+
+class TurnV1(Shape):
+    """Why it was the job's turn: compared from the first to the last; `is_spare`: it runs only on what nobody else wants.
+
+    `share_ppm`: the tenant's dominant share above its guarantee, as it counts for a tenant of weight 100.
+    """
+
+    is_spare: bool
+    rank: int
+    urgency: int
+    share_ppm: int
+    aged_at_us: int
+
+
+class ReceiptV1(Shape):
+    """Why the job was placed where it was. The same inputs give the same receipt, bit for bit.
+
+    `fits` places found room for a rank, of which `chosen` (the first five nodes of the plan, `nodes` in all) were taken and `runners_up`
+    were the next best of the same kind of card; `kept_nodes` were kept for jobs before this one. `fleet`, `policy` and `outlook` are
+    digests of what was known and of the rules; `inputs` is the digest of all that the decision was made from.
+    """
+
+    fits: int
+    nodes: int
+    kept_nodes: int = 0
+    chosen: tuple[CandidateV1, ...]
+    runners_up: tuple[CandidateV1, ...] = ()
+    turn: TurnV1
+    weights: dict[str, int] = {}
+    policy: str
+    outlook: str
+    fleet: str
+    inputs: str
+
+
 class JobPlacingV1(Payload):
-    """A plan for the job went to placement."""
+    """A plan for the job went to placement. `receipt` says why there; in messages of older versions there is none."""
 
     SUBJECT: ClassVar[str] = "gpuyard.evt.scheduler.job.placing.v1.{tenant}.{job_id}"
 
@@ -114,6 +163,7 @@ class JobPlacingV1(Payload):
     attempt: Attempt
     ranks: tuple[RankPlanV1, ...]
     at: Instant
+    receipt: ReceiptV1 | None = None
 
 
 class JobStartingV1(Payload):
@@ -146,7 +196,7 @@ class JobStoppingV1(Payload):
     tenant: TenantId
     job_id: JobId
     attempt: Attempt
-    reason: EndReason
+    reason: StopReason
     detail: Detail = ""
     at: Instant
 
@@ -215,5 +265,5 @@ class ReleaseV1(Payload):
     tenant: TenantId
     job_id: JobId
     attempt: Attempt
-    reason: EndReason
+    reason: StopReason
     detail: Detail = ""

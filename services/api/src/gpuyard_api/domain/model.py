@@ -108,6 +108,7 @@ class Tenant:
     weight: int
     quota_gpu_milli: int | None
     quota_gpu_memory_mib: int | None
+    guarantee_gpu_milli: int
     max_waiting: int
     max_requests_per_minute: int
     is_suspended: bool

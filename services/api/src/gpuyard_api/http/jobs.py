@@ -1,11 +1,11 @@
-"""``/v1/jobs``: asking for jobs, finding them, ending them, and why they are where they are."""
+"""``/v1/jobs``: asking for jobs, finding them, ending them. Why they are where they are: :mod:`gpuyard_api.http.explaining`."""
 
 import json
 from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request
-from gpuyard_contracts.messages.asks import ExplainAskV1, ExplainReplyV1, UsageAskV1, UsageReplyV1
+from gpuyard_contracts.messages.asks import UsageAskV1, UsageReplyV1
 from gpuyard_contracts.spec import JobSpec
 from gpuyard_contracts.types import Line, TenantId
 from pydantic_core import to_json
@@ -23,7 +23,7 @@ from gpuyard_api.http.keys import IdempotencyKey
 from gpuyard_api.http.submitting import MAX_WAIT_SECONDS, Wish
 from gpuyard_api.ports import JobFilter
 from gpuyard_api.problems import FieldError
-from gpuyard_api.views.jobs import CancelBody, ExplainView, JobDetailView, JobPage, JobView, TraceView, job_json, trace_view
+from gpuyard_api.views.jobs import CancelBody, JobDetailView, JobPage, JobView, TraceView, job_json, trace_view
 from gpuyard_api.views.money import CostView
 from gpuyard_api.views.shapes import SPEC
 
@@ -144,26 +144,6 @@ async def cancel_job(job_id: str, who: Who, yard: TheYard, request: Request, bod
     if job.state not in ENDED:
         await yard.act(acts.cancel(who, job, body.reason), traceparent=traceparent_of(request))
     return _json(job_json(job), 200 if job.state in ENDED else 202)
-
-
-@router.get("/{job_id}/explain", summary="Why a job is where it is", response_model=ExplainView, responses=problem_responses(404))
-async def explain_job(job_id: str, who: Who, yard: TheYard) -> ExplainView:
-    """Why the job waits: reason, place in the queue, and for each node the first thing that does not fit, with numbers."""
-    job, _ = await visible_job(yard, who, job_id)
-    if job.state in ENDED:
-        return ExplainView(job_id=job_id, state=job.state, reason=job.reason, detail=job.detail)
-    reply = await yard.ask(ExplainAskV1(job_id=job_id, tenant=who.tenant), ExplainReplyV1)
-    if not reply.is_found:
-        return ExplainView(
-            job_id=job_id, state=job.state, reason=job.reason or None, detail=job.detail or "the scheduler does not know it yet"
-        )
-    return ExplainView.model_validate({**reply.model_dump(exclude={"is_found", "ahead"}), "ahead": _ahead(yard, who, reply)})
-
-
-def _ahead(yard: Yard, who: Principal, reply: ExplainReplyV1) -> list[str]:
-    """The jobs ahead, as far as the caller may know of them."""
-    jobs = yard.engine.store.jobs
-    return [job_id for job_id in reply.ahead if (job := jobs.get(job_id)) is not None and who.may_see(job.tenant)]
 
 
 @router.get("/{job_id}/trace", summary="A job's life as a waterfall", response_model=TraceView, responses=problem_responses(404))

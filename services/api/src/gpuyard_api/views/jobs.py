@@ -235,44 +235,6 @@ def trace_view(job_id: str, trace: Trace) -> TraceView:
     )
 
 
-class VerdictView(Answer):
-    """Why one node cannot take one rank of the job now."""
-
-    node_id: str
-    is_fit: bool
-    constraint: str
-    detail: str
-
-
-class ExplainView(Answer):
-    """Why a job is where it is. `position` counts from 1 among all that wait; None where it does not wait."""
-
-    model_config = ConfigDict(
-        frozen=True,
-        json_schema_extra=example(
-            job_id=JOB,
-            state="queued",
-            reason="no-free-gpus",
-            detail="needs 2 of A100-80GB, 1 is free",
-            position=3,
-            waiting=17,
-            ahead=[],
-            verdicts=[{"node_id": NODE, "is_fit": False, "constraint": "free-gpus", "detail": "1 of 8 free, 2 needed"}],
-            fleet_versions={NODE: 118},
-        ),
-    )
-
-    job_id: str
-    state: str
-    reason: str | None = None
-    detail: str = ""
-    position: int | None = None
-    waiting: int = 0
-    ahead: list[str] = []
-    verdicts: list[VerdictView] = []
-    fleet_versions: dict[str, int] = {}
-
-
 class LogLineView(Answer):
     """One line of output, in the NDJSON form of logs. `dropped_lines` above 0: here so many lines of a flood were not kept."""
 

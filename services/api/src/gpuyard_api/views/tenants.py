@@ -21,6 +21,7 @@ _SETTINGS: dict[str, Any] = {
     "weight": 100,
     "quota_gpu_milli": 8000,
     "quota_gpu_memory_mib": None,
+    "guarantee_gpu_milli": 4000,
     "max_waiting": 10000,
     "max_requests_per_minute": 60000,
     "is_suspended": False,
@@ -39,7 +40,10 @@ _TOKEN_EXAMPLE = {
 
 
 class NewTenant(Body):
-    """A tenant to be made. A quota of null is no limit, 0 is nothing; shares of a card count by thousandths and MiB."""
+    """A tenant to be made. A quota of null is no limit, 0 is nothing; shares of a card count by thousandths and MiB.
+
+    What a tenant holds above its guarantee is borrowed: tenants that are below theirs may take it back.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=example(tenant=TENANT, **_SETTINGS))
 
@@ -50,6 +54,7 @@ class NewTenant(Body):
     weight: Weight = 100
     quota_gpu_milli: Quota | None = None
     quota_gpu_memory_mib: Quota | None = None
+    guarantee_gpu_milli: Quota = 0
     max_waiting: Cap = 10_000
     max_requests_per_minute: Cap = 60_000
     is_suspended: bool = False
@@ -66,6 +71,7 @@ class TenantChange(Body):
     weight: Weight | None = None
     quota_gpu_milli: Quota | None = None
     quota_gpu_memory_mib: Quota | None = None
+    guarantee_gpu_milli: Quota | None = None
     max_waiting: Cap | None = None
     max_requests_per_minute: Cap | None = None
     is_suspended: bool | None = None
@@ -88,6 +94,7 @@ class TenantView(Answer):
     weight: int
     quota_gpu_milli: int | None
     quota_gpu_memory_mib: int | None
+    guarantee_gpu_milli: int
     max_waiting: int
     max_requests_per_minute: int
     is_suspended: bool

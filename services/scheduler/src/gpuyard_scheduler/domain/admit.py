@@ -2,10 +2,11 @@
 
 from typing import Literal, NamedTuple
 
-from gpuyard_scheduler.domain import verdicts, words
+from gpuyard_scheduler.domain import verdicts
 from gpuyard_scheduler.domain.capacity import ever_fits, is_over_quota_for_ever
 from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.model import Ask, Tenant
+from gpuyard_scheduler.domain.quota import quota_in_words
 
 MINUTE_MS = 60_000
 
@@ -40,19 +41,13 @@ def admit(ask: Ask, tenant: Tenant, waiting: int, rate: Rate, fleet: Fleet, *, i
     if waiting >= tenant.max_waiting:
         return Rejection("too-many-waiting", f"{waiting} jobs wait already; at most {tenant.max_waiting} may")
     if is_over_quota_for_ever(ask, tenant, fleet, is_settled=is_settled):
-        return Rejection("over-quota-for-ever", f"asks for more than the tenant's whole quota ({_quota(tenant)})")
+        return Rejection("over-quota-for-ever", f"asks for more than the tenant's whole quota ({quota_in_words(tenant)})")
     if is_settled and not fleet.is_empty and not ever_fits(ask, fleet):
         kinds = fleet.kinds(ask)
         verdict = verdicts.no_room(ask, fleet, kinds, 0) if kinds else verdicts.no_kind(ask, fleet)
         return Rejection("never-fits", verdict.detail)
     if is_settled and not fleet.is_empty and not ever_fits(ask, fleet, tenant):
-        return Rejection("over-quota-for-ever", f"fits only on cards of which the tenant's whole quota ({_quota(tenant)}) allows too few")
+        return Rejection(
+            "over-quota-for-ever", f"fits only on cards of which the tenant's whole quota ({quota_in_words(tenant)}) allows too few"
+        )
     return None
-
-
-def _quota(tenant: Tenant) -> str:
-    parts = [
-        words.gpus(tenant.quota_milli) if tenant.quota_milli is not None else "",
-        f"{words.memory(tenant.quota_mib)} of GPU memory" if tenant.quota_mib is not None else "",
-    ]
-    return ", ".join(part for part in parts if part)

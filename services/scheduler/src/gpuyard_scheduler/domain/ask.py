@@ -25,6 +25,7 @@ def ask_of(spec: JobSpec, avoid_nodes: frozenset[str] = frozenset(), avoid_gpus:
         max_seconds=spec.max_seconds,
         avoid_nodes=avoid_nodes,
         avoid_gpus=avoid_gpus,
+        is_spot=spec.spot,
     )
 
 

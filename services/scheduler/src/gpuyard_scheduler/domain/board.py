@@ -6,7 +6,7 @@ last asked, not the size of the fleet. The objects of :mod:`gpuyard_scheduler.do
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -61,22 +61,20 @@ class Columns:
             getattr(made, name)[kept] = getattr(self, name)[old]
         return made
 
-    def put(self, banks: Sequence[Bank]) -> None:
-        """Copy what is left of these banks."""
-        rows = [bank.row for bank in banks]
-        width = self.milli.shape[1]
-        milli, mib = np.full((len(rows), width), -1, np.int64), np.full((len(rows), width), -1, np.int64)
-        for at, bank in enumerate(banks):
-            if bank.node.is_open:
-                found = [(card.free_milli, card.free_mib) if card.is_open else (-1, -1) for card in bank.cards]
-                milli[at, : len(found)] = [one for one, _ in found]
-                mib[at, : len(found)] = [other for _, other in found]
-        self.milli[rows], self.mib[rows] = milli, mib
-        opened = [bank.mask if bank.node.is_open else 0 for bank in banks]
-        self.empty[rows] = [mask.bit_count() for mask in opened]
-        self.joined[rows] = [bank.layout.joined(mask) for bank, mask in zip(banks, opened, strict=True)]
-        self.cpu[rows] = [bank.node.cpu_free if bank.node.is_open else -1 for bank in banks]
-        self.memory[rows] = [bank.node.memory_free if bank.node.is_open else -1 for bank in banks]
+    def put(self, bank: Bank) -> None:
+        """Copy what is left of a bank."""
+        row, node = bank.row, bank.node
+        if not node.is_open:
+            self.milli[row] = self.mib[row] = self.cpu[row] = self.memory[row] = -1
+            self.empty[row] = self.joined[row] = 0
+            return
+        cards = bank.cards
+        self.milli[row, : len(cards)] = [card.free_milli if card.is_open else -1 for card in cards]
+        self.mib[row, : len(cards)] = [card.free_mib if card.is_open else -1 for card in cards]
+        self.empty[row] = bank.mask.bit_count()
+        self.joined[row] = bank.layout.joined(bank.mask)
+        self.cpu[row] = node.cpu_free
+        self.memory[row] = node.memory_free
 
 
 class View:
@@ -157,10 +155,9 @@ class Board:
         changed, self._changed = self._changed, []
         for bank in changed:
             bank.is_changed = False
-        present = [bank for bank in changed if bank.row >= 0]
-        if present:
-            self.columns.put(present)
-            self._log.extend(bank.row for bank in present)
+            if bank.row >= 0:
+                self.columns.put(bank)
+                self._log.append(bank.row)
         if len(self._log) > 4 * len(self.banks) + 100_000:
             self._log.clear()
             self._views.clear()
@@ -180,7 +177,7 @@ class Board:
     def view(self, ask: Ask, kinds: Sequence[tuple[Kind, Sequence[Pool]]]) -> View:
         """The ask on every row, as things are now. `kinds` are those that serve it, as :meth:`Fleet.kinds` gives them."""
         self.catch_up()
-        key = ask._replace(ranks=1, max_seconds=None)
+        key = ask._replace(ranks=1, max_seconds=None, is_spot=False)
         found = self._views.get(key)
         if found is None:
             found = self._open(key, kinds)
@@ -248,13 +245,20 @@ class Board:
             found = self._shut[nodes] = np.fromiter((bank.node.node_id in nodes for bank in self.banks), np.bool_, len(self.banks))
         return found
 
-    def most_empty(self, pools: Iterable[Pool]) -> int:
-        """How many empty cards the emptiest node has in these pools."""
-        self.catch_up()
-        chosen = np.zeros(int(self._pools.max(initial=0)) + 1, np.bool_)
-        chosen[[pool.number for pool in pools]] = True
-        return int(self.columns.empty[chosen[self._pools]].max(initial=0))
+    def most_empty(self, ask: Ask, kinds: Sequence[tuple[Kind, Sequence[Pool]]]) -> int:
+        """How many empty cards the emptiest node has on which the ask may lie."""
+        view = self.view(ask, kinds)
+        return max((int(self.columns.empty[rows].max(initial=0)) for rows in view.by_kind.values()), default=0)
 
-    def terms(self, ask: Ask, kinds: Sequence[tuple[Kind, Sequence[Pool]]], bank: Bank) -> dict[str, int]:
-        """What each term says of one place, weighted, in micro-GPU: for people who ask why."""
-        return self.scoring.by_term(self._places(self.view(ask, kinds), ask, np.array([bank.row], np.intp)))
+    def emptiest(self, ask: Ask, kinds: Sequence[tuple[Kind, Sequence[Pool]]], kind: Kind, barred: frozenset[str], most: int) -> list[Bank]:
+        """Open banks of a kind on which the ask may lie, those with the most empty cards first, then by node."""
+        rows = self.view(ask, kinds).by_kind[kind]
+        is_open = self.columns.cpu[rows] >= 0
+        if barred:
+            is_open &= ~self.shut(barred)[rows]
+        rows = rows[is_open]
+        return [self.banks[int(row)] for row in rows[np.argsort(-self.columns.empty[rows], kind="stable")[:most]]]
+
+    def terms(self, ask: Ask, kinds: Sequence[tuple[Kind, Sequence[Pool]]], rows: Sequence[int]) -> list[dict[str, int]]:
+        """What each term says of these places, weighted, in micro-GPU: for people who ask why."""
+        return self.scoring.by_term(self._places(self.view(ask, kinds), ask, np.array(rows, np.intp)))

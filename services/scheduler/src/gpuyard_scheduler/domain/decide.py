@@ -14,11 +14,12 @@ from heapq import heapify, heappop, heapreplace
 from gpuyard_scheduler.domain import verdicts
 from gpuyard_scheduler.domain.ask import need, takes
 from gpuyard_scheduler.domain.capacity import settled
+from gpuyard_scheduler.domain.evict import Claim, Eviction, Rights, evict
 from gpuyard_scheduler.domain.fleet import Kinds
-from gpuyard_scheduler.domain.model import Ask, Kind, RankPlan, Reservation, Start, Verdict
-from gpuyard_scheduler.domain.order import Place, place_of, weighted_share
+from gpuyard_scheduler.domain.model import Ask, Kind, RankPlan, Reservation, Start, Verdict, Why
+from gpuyard_scheduler.domain.order import Place, place_of
 from gpuyard_scheduler.domain.place import NOBODY, place
-from gpuyard_scheduler.domain.policy import PRIORITY_RANK, Policy
+from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.queue import Group, GroupKey, Stamp
 from gpuyard_scheduler.domain.quota import Used, above_quota, used_with
 from gpuyard_scheduler.domain.reserve import may_backfill, reserve
@@ -27,14 +28,18 @@ from gpuyard_scheduler.domain.snapshot import Snapshot
 NEVER = Reservation(Kind("", 0), "", NOBODY, None, 0)
 
 _Head = tuple[int, int, str, int, Group]
-"""-priority, aged µs, job id, place in the line, line."""
+"""-rank, aged µs, job id, place in the line, line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done. `verdicts` by line, for lines that were looked at (None: it is going on). `is_capped`: there is more to start."""
+    """What is to be done. `verdicts` by line, for lines that were looked at (None: it is going on). `is_capped`: there is more to start.
+
+    `evictions`: who must yield to whom, by the victim's id.
+    """
 
     starts: tuple[Start, ...]
+    evictions: dict[str, str]
     verdicts: dict[GroupKey, Verdict | None]
     reservations: dict[Kind, Reservation]
     is_capped: bool
@@ -49,7 +54,7 @@ def decide(snapshot: Snapshot, policy: Policy) -> Plan:
         cycle.run()
     finally:
         snapshot.fleet.undo(mark)
-    return Plan(tuple(cycle.starts), cycle.verdicts, cycle.kept, bool(cycle.heads))
+    return Plan(tuple(cycle.starts), cycle.evictions, cycle.verdicts, cycle.kept, bool(cycle.heads))
 
 
 def stamp_of(group: Group, snapshot: Snapshot) -> Stamp:
@@ -81,6 +86,7 @@ class _Cycle:
         self.policy = policy
         self.fleet = snapshot.fleet
         self.starts: list[Start] = []
+        self.evictions: dict[str, str] = {}
         self.verdicts: dict[GroupKey, Verdict | None] = {}
         self.kept: dict[Kind, Reservation] = {}
         self.heads: list[tuple[Place, str]] = []
@@ -88,6 +94,8 @@ class _Cycle:
         self._used: dict[str, Used] = {}
         self._holders: dict[Kind, Place] = {}
         self._is_let_go = False
+        self._claims = 0
+        self._weakest = snapshot.lives.weakest()
         self._cannot: dict[tuple[Ask, Kinds, frozenset[str]], int] = {}
 
     def run(self) -> None:
@@ -117,7 +125,7 @@ class _Cycle:
             if spot is not None:
                 group, aged = spot
                 self.kept[kind] = kept
-                self._holders[kind] = self._place(group.tenant, (-PRIORITY_RANK[group.priority], aged, kept.job_id, 0, group))
+                self._holders[kind] = self._place(group.tenant, (-group.rank, aged, kept.job_id, 0, group))
                 continue
             self._is_let_go = self._is_let_go or bool(kept.job_id)
             if now < kept.planned_ms + self.policy.replan * 1000:
@@ -132,7 +140,7 @@ class _Cycle:
             if verdict is not None:
                 self.verdicts.update((group.key, verdict) for group in awake)
             elif awake:
-                lines = [(-PRIORITY_RANK[group.priority], *group.line[0], 0, group) for group in awake]
+                lines = [(-group.rank, *group.line[0], 0, group) for group in awake]
                 heapify(lines)
                 self._lines[tenant] = lines
                 self.heads.append((self._place(tenant, lines[0]), tenant))
@@ -143,9 +151,12 @@ class _Cycle:
 
     def _place(self, tenant: str, head: _Head) -> Place:
         known = self.snapshot.tenants.get(tenant)
-        used = self._used.get(tenant) or self.snapshot.usage.of(tenant)
-        share = weighted_share(known, used, self.fleet.total_milli, self.fleet.total_mib)
-        return place_of(known, head[4].priority, head[1], head[2], share, self.snapshot.now_ms, self.policy)
+        totals = self.fleet.total_milli, self.fleet.total_mib
+        return place_of(known, head[4].rank, head[1], head[2], self._used_by(tenant), totals, self.snapshot.now_ms, self.policy)
+
+    def _used_by(self, tenant: str) -> Used:
+        """What the tenant uses, with what this cycle has planned."""
+        return self._used.get(tenant) or self.snapshot.usage.of(tenant)
 
     def _consider(self, where: Place, group: Group, job_id: str) -> bool:
         """Plan one job if it can start now; else its line gets a verdict."""
@@ -159,7 +170,8 @@ class _Cycle:
         if isinstance(found, int):
             self.verdicts[group.key] = self._blocked(where, group, job_id, ask, kinds, barred, found)
             return False
-        self._start(group, job_id, Start(job_id, found, self._seen(found)), takes(tuple(plan.slices for plan in found)))
+        why = Why(where, ask, tuple([kind for kind, _ in kinds]), barred)
+        self._start(group, job_id, Start(job_id, found, self._seen(found), why), takes(tuple(plan.slices for plan in found)))
         return True
 
     def _affordable(self, tenant: str, ask: Ask) -> tuple[Kinds, Verdict | None]:
@@ -170,13 +182,13 @@ class _Cycle:
         known = self.snapshot.tenants[tenant]
         if known.quota_milli is None and known.quota_mib is None and not known.is_suspended:
             return kinds, None
-        used = self._used.get(tenant) or self.snapshot.usage.of(tenant)
+        used = self._used_by(tenant)
         why = [above_quota(known, used, *need(ask, kind)) for kind, _ in kinds]
         within = tuple(item for item, above in zip(kinds, why, strict=True) if above is None)
         return within, None if within else Verdict("quota", why[0] or "")
 
     def _barred(self, where: Place, job_id: str, ask: Ask) -> frozenset[str]:
-        """Nodes kept for jobs that go before this one and that it could delay."""
+        """Nodes kept for jobs that go before this one and that it could delay; and those on which others have made room, for whoever."""
         if not self._holders:
             return NOBODY
         nodes = [
@@ -184,7 +196,7 @@ class _Cycle:
             for kind, kept in self.kept.items()
             if kept.job_id
             and kept.job_id != job_id
-            and self._holders[kind] < where
+            and (kept.evicting or self._holders[kind] < where)
             and not may_backfill(ask, kept, self.snapshot.now_ms, self.policy)
         ]
         return frozenset().union(*nodes) if nodes else NOBODY
@@ -221,7 +233,54 @@ class _Cycle:
             verdict = verdicts.no_room(ask, self.fleet, kinds, most)
         if where[0]:
             return verdict  # spare jobs run on what nobody else wants: nothing is kept for them
+        claimed = self._claim(where, group, job_id, ask, kinds)
+        if claimed is not None:
+            return claimed
         return verdict._replace(look_at_ms=self._reserve(where, group, job_id, ask, kinds))
+
+    def _claim(self, where: Place, group: Group, job_id: str, ask: Ask, kinds: Kinds) -> Verdict | None:
+        """The verdict on a head for which others make room; None where nobody has to."""
+        now, again_ms = self.snapshot.now_ms, self.snapshot.now_ms + 1000
+        mine = next((kept for kept in self.kept.values() if kept.job_id == job_id and kept.evicting), None)
+        if mine is not None and mine.evicting & self.snapshot.lives.leaving:
+            return verdicts.preempting(len(mine.evicting & self.snapshot.lives.leaving), again_ms)
+        if mine is not None:  # they are gone, and it was not enough: begin anew
+            del self.kept[mine.kind], self._holders[mine.kind]
+        if self.policy.preempt == "none":
+            return None
+        free = tuple(item for item in kinds if not self._is_claimed(item[0], job_id))
+        own = Claim(job_id=job_id, tenant=group.tenant, rank=group.rank, milli=need(ask, kinds[0][0])[0])
+        rights = Rights(own, self.snapshot.tenants, self._used_by, self.snapshot.lives, now, self.policy)
+        if not free or rights.is_hopeless(self._weakest):
+            return None
+        if self._claims >= self.policy.claims_per_cycle:
+            return Verdict("not-considered-yet", "is looked at in one of the next cycles", again_ms)
+        self._claims += 1
+        barred = self._kept_before(where)
+        found = evict(own, ask, self.fleet, free, barred, rights, self.snapshot.lives, now, self.policy)
+        if found is None:
+            return None
+        return self._carry_out(found, where, job_id, again_ms)
+
+    def _carry_out(self, found: Eviction, where: Place, job_id: str, again_ms: int) -> Verdict:
+        """Note who yields, and keep the nodes."""
+        self.evictions.update(dict.fromkeys(found.victims, job_id))
+        for kept in [kept for kept in self.kept.values() if kept.job_id == job_id]:
+            del self.kept[kept.kind], self._holders[kept.kind]
+        leaving = frozenset(found.victims) | self.snapshot.lives.leaving
+        self.kept[found.kind] = Reservation(found.kind, job_id, found.nodes, None, self.snapshot.now_ms, leaving)
+        self._holders[found.kind] = where
+        return verdicts.preempting(len(leaving), again_ms)
+
+    def _is_claimed(self, kind: Kind, job_id: str) -> bool:
+        """Whether others make, or have made, room there for another job that was not looked at since."""
+        kept = self.kept.get(kind, NEVER)
+        return bool(kept.job_id) and kept.job_id != job_id and bool(kept.evicting)
+
+    def _kept_before(self, where: Place) -> frozenset[str]:
+        """Nodes that are kept for jobs before this one."""
+        nodes = [kept.nodes for kind, kept in self.kept.items() if kept.job_id and self._holders[kind] < where]
+        return frozenset().union(*nodes)
 
     def _would_fit(self, ask: Ask, kinds: Kinds) -> bool:
         mark = self.fleet.mark()
@@ -243,8 +302,7 @@ class _Cycle:
             return now + replan_ms
         for kept in mine:
             del self.kept[kept.kind], self._holders[kept.kind]
-        others = [kept.nodes for kind, kept in self.kept.items() if kept.job_id and self._holders[kind] < where]
-        made = reserve(job_id, ask, self.fleet, free, frozenset().union(*others), now, self.policy)
+        made = reserve(job_id, ask, self.fleet, free, self._kept_before(where), now, self.policy)
         for kind, _ in free:
             if self.kept.get(kind, NEVER).job_id == "":
                 self.kept[kind] = Reservation(kind, "", NOBODY, None, now)
@@ -258,6 +316,8 @@ class _Cycle:
         kept = self.kept.get(kind)
         if kept is None or kept.job_id == job_id:
             return True
+        if self._is_claimed(kind, job_id):
+            return False
         if kept.job_id and self._holders[kind] < where:
             return False
         return bool(kept.job_id) or kept.planned_ms <= planned_before_ms

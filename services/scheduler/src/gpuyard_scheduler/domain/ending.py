@@ -56,14 +56,16 @@ class Requeue:
     reason: Requeues
     detail: str
     pause_ms: int
-    counts: Literal["failures", "moves", "start_failures"]
+    counts: Literal["failures", "moves", "start_failures", "evictions"]
     avoid_gpus: frozenset[str] = frozenset()
     avoid_nodes: frozenset[str] = frozenset()
 
 
 def after(job: Job, release: Release, policy: Policy) -> Ending | Requeue:
     """What follows for the job."""
-    if job.intent is not None:
+    if job.intent == "preempted" and release.reason != "exited":
+        return yielded(job)
+    if job.intent not in (None, "preempted"):
         return withdrawn(job, release)
     if release.reason in MOVES:
         return _moved(job, release, policy)
@@ -74,9 +76,14 @@ def after(job: Job, release: Release, policy: Policy) -> Ending | Requeue:
     return _failed(job, release, policy)
 
 
+def yielded(job: Job) -> Requeue:
+    """It made room for another and waits again, with its age."""
+    return Requeue(reason="preempted", detail=job.intent_detail, pause_ms=0, counts="evictions")
+
+
 def withdrawn(job: Job, release: Release | None = None) -> Ending:
     """It ends as it was told to, however it ended."""
-    reason = job.intent or "cancelled-by-tenant"
+    reason = "cancelled-by-tenant" if job.intent in (None, "preempted") else job.intent
     exit_code = None if release is None else release.exit_code
     return Ending("expire" if reason == "time-limit" else "cancel", reason, job.intent_detail, exit_code)
 

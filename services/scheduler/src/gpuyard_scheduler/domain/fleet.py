@@ -5,6 +5,7 @@ anyway. A decision tries things out with :meth:`Fleet.take` and gives everything
 """
 
 from collections.abc import Iterable
+from hashlib import blake2b
 
 from gpuyard_contracts.models import is_of_model, plain_model
 
@@ -41,8 +42,10 @@ class Fleet:
         self.shape = 0
         self.total_milli = 0
         self.total_mib = 0
+        self.known = 0
+        """A digest of all node versions and own plans, kept up with each change: equal fleets have equal ones, whatever came first."""
         self.board = Board()
-        self._trial: list[tuple[Node, RankPlan]] = []
+        self._trial: list[tuple[Node, RankPlan, bool]] = []
         self._pools_made = 0
         self._kinds: dict[Ask, Kinds] = {}
         self._layouts: dict[tuple[tuple[frozenset[int], ...], tuple[int | None, ...]], Layout] = {}
@@ -68,9 +71,11 @@ class Fleet:
         if known is not None:
             if facts.version < known.facts.version:
                 return False
-            if facts._replace(version=0, holds=()) == known.facts._replace(version=0, holds=()):
-                self._put_holds(known, facts)
-                return False
+            self.known ^= _digest(facts.node_id, known.facts.version)
+        self.known ^= _digest(facts.node_id, facts.version)
+        if known is not None and facts._replace(version=0, holds=()) == known.facts._replace(version=0, holds=()):
+            self._put_holds(known, facts)
+            return False
         self.shape += 1
         self.gains += 1
         self.ever.clear()
@@ -83,8 +88,13 @@ class Fleet:
     def hold(self, allocation_id: str, plan: RankPlan, until_ms: int | None) -> None:
         """Count an own plan's rank as held until it is let go."""
         key = (allocation_id, plan.rank)
-        is_new = key not in self.planned.setdefault(plan.node_id, {})
-        self.planned[plan.node_id][key] = Planned(plan, until_ms)
+        on_node = self.planned.setdefault(plan.node_id, {})
+        before = on_node.get(key)
+        is_new = before is None
+        if before is not None:
+            self.known ^= _digest(allocation_id, plan.rank, before.until_ms)
+        self.known ^= _digest(allocation_id, plan.rank, until_ms)
+        on_node[key] = Planned(plan, until_ms)
         node = self.nodes.get(plan.node_id)
         if is_new and node is not None and key not in node.told:
             self._occupy(node, plan.slices, plan.cpu_milli, plan.memory_mib)
@@ -92,8 +102,10 @@ class Fleet:
     def let_go(self, allocation_id: str, plan: RankPlan) -> None:
         """The plan's rank is over; what placement's state shows stays held until it shows otherwise."""
         key = (allocation_id, plan.rank)
-        if self.planned.get(plan.node_id, {}).pop(key, None) is None:
+        gone = self.planned.get(plan.node_id, {}).pop(key, None)
+        if gone is None:
             return
+        self.known ^= _digest(allocation_id, plan.rank, gone.until_ms)
         node = self.nodes.get(plan.node_id)
         if node is not None and key not in node.told:
             self._free(node, plan.slices, plan.cpu_milli, plan.memory_mib)
@@ -115,12 +127,21 @@ class Fleet:
         """Try a rank: it counts as held until undone."""
         node = self.nodes[plan.node_id]
         self._occupy(node, plan.slices, plan.cpu_milli, plan.memory_mib)
-        self._trial.append((node, plan))
+        self._trial.append((node, plan, True))
+
+    def lift(self, plan: RankPlan) -> None:
+        """Try what would be if a held rank were gone: its room counts as free until undone."""
+        node = self.nodes.get(plan.node_id)
+        if node is not None:
+            self._give(node, plan.slices, plan.cpu_milli, plan.memory_mib)
+            self._trial.append((node, plan, False))
 
     def tried(self) -> dict[str, list[HoldFacts]]:
         """What is tried now, by node."""
         found: dict[str, list[HoldFacts]] = {}
-        for number, (node, plan) in enumerate(self._trial):
+        for number, (node, plan, is_taken) in enumerate(self._trial):
+            if not is_taken:
+                continue
             found.setdefault(node.node_id, []).append(HoldFacts(f"trial {number}", plan.rank, *_size(plan)))
         return found
 
@@ -128,8 +149,9 @@ class Fleet:
         """Give back what was tried since the mark; the fleet is as it was, and nothing counts as gained."""
         trial = self._trial
         while len(trial) > mark:
-            node, plan = trial.pop()
-            self._give(node, plan.slices, plan.cpu_milli, plan.memory_mib)
+            node, plan, is_taken = trial.pop()
+            change = self._give if is_taken else self._occupy
+            change(node, plan.slices, plan.cpu_milli, plan.memory_mib)
 
     def kinds(self, ask: Ask) -> Kinds:
         """The kinds of card that can serve the ask, the smallest memory first, each with its pools in the ask's zone."""
@@ -262,6 +284,10 @@ class Fleet:
         self.gains += 1
         for bank in node.banks:
             bank.pool.gains += 1
+
+
+def _digest(*parts: str | int | None) -> int:
+    return int.from_bytes(blake2b("/".join(map(str, parts)).encode(), digest_size=16).digest())
 
 
 def why_not_pool(ask: Ask, pool: Pool) -> str | None:

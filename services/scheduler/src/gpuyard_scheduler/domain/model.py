@@ -18,12 +18,14 @@ ENDED: frozenset[State] = frozenset({"succeeded", "failed", "cancelled", "expire
 
 Waits = Literal[
     "not-considered-yet", "quota", "no-fit-model", "no-fit-memory", "no-fit-place", "no-free-gpus", "gang-incomplete", "behind-others",
-    "retry-pause", "fleet-empty", "fleet-blind", "tenant-unknown",
+    "preempting", "retry-pause", "fleet-empty", "fleet-blind", "tenant-unknown",
 ]  # fmt: skip
 Ends = Literal[
     "completed", "exit-code", "killed-by-signal", "start-failed", "start-timeout", "time-limit", "cancelled-by-tenant",
     "cancelled-by-operator", "retries-exhausted", "refused-by-node", "lost",
 ]  # fmt: skip
+Intent = Ends | Literal["preempted"]
+"""Why a live job was told to stop: what it will end with, or that it yields and waits again."""
 Requeues = Literal["gpu-fault", "node-lost", "node-drained", "node-restarted", "preempted", "retry", "start-failed", "plan-refused"]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -69,6 +71,7 @@ class Ask(NamedTuple):
     max_seconds: int | None = None
     avoid_nodes: frozenset[str] = frozenset()
     avoid_gpus: frozenset[str] = frozenset()
+    is_spot: bool = False
 
     @property
     def is_share(self) -> bool:
@@ -135,7 +138,7 @@ class NodeFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """What a tenant may use. A quota of None is no limit."""
+    """What a tenant may use. A quota of None is no limit; what is held above the guarantee is borrowed and may be taken back."""
 
     tenant: str
     version: int = 1
@@ -143,6 +146,7 @@ class Tenant:
     weight: int = 100
     quota_milli: int | None = None
     quota_mib: int | None = None
+    guarantee_milli: int = 0
     max_waiting: int = 10_000
     max_requests_per_minute: int = 60_000
     is_suspended: bool = False
@@ -171,10 +175,11 @@ class Job:
     ranks: tuple[RankPlan, ...] = ()
     ordered_at: datetime | None = None
     started_at: datetime | None = None
-    intent: Ends | None = None
+    intent: Intent | None = None
     intent_detail: str = ""
     failures: int = 0
     moves: int = 0
+    evictions: int = 0
     start_failures: int = 0
     refusals: int = 0
     is_unknown: bool = False
@@ -206,7 +211,7 @@ class Verdict(NamedTuple):
 class Reservation(NamedTuple):
     """Nodes kept for a job that has waited long. `start_ms` None: nobody knows when what holds them will end.
 
-    Without a `job_id` it only remembers that its kind was planned at `planned_ms`.
+    Without a `job_id` it only remembers that its kind was planned at `planned_ms`. `evicting`: who was told to make room for it.
     """
 
     kind: Kind
@@ -214,6 +219,19 @@ class Reservation(NamedTuple):
     nodes: frozenset[str]
     start_ms: int | None
     planned_ms: int
+    evicting: frozenset[str] = frozenset()
+
+
+class Why(NamedTuple):
+    """What a start was decided from, beside the fleet: the job's place in the order, its ask as it was searched for, and where it might go.
+
+    `kinds` are those within the tenant's quota; `barred` are nodes that were kept for jobs before it.
+    """
+
+    place: tuple[bool, int, int, int, int, str]
+    ask: Ask
+    kinds: tuple[Kind, ...]
+    barred: frozenset[str]
 
 
 class Start(NamedTuple):
@@ -222,3 +240,4 @@ class Start(NamedTuple):
     job_id: str
     ranks: tuple[RankPlan, ...]
     seen: dict[str, int]
+    why: Why

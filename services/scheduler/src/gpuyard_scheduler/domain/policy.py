@@ -2,11 +2,19 @@
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Literal
 
 from gpuyard_scheduler.domain.scoring import Weights
 
 PRIORITY_RANK = MappingProxyType({"high": 2, "normal": 1, "low": 0})
 """Priority classes; a higher number goes first."""
+SPOT_RANK = -1
+"""Spot jobs go after all others and yield to them, whatever priority they give themselves."""
+
+
+def rank_of(priority: str, *, is_spot: bool) -> int:
+    """How strong a job is; a higher number goes first."""
+    return SPOT_RANK if is_spot else PRIORITY_RANK[priority]
 
 
 def _promised() -> dict[str, int]:
@@ -25,6 +33,9 @@ class Policy:
     - `promised_wait`: by SLA class; urgency is waited / promised in quarters, at most `urgency_cap` of them: beyond it shares decide.
     - `reserve_after`: by priority class, how long a head waits before room is kept for it; `replan`: how long such a plan is trusted, and
       how rarely one is made for each kind of card; `reserve_nodes`: how many nodes it looks at; `start_slack`: from a plan to running.
+    - `preempt`: whose lower priorities a job may evict: nobody's, its own tenant's, or the whole fleet's (never against a guarantee). Spot
+      and spare jobs yield, and guarantees are reclaimed, in any case but "none". `min_run`: nobody is evicted before having run so long,
+      spot jobs `min_run_spot`; `claims_per_cycle`: for so many jobs victims are looked for in one cycle.
     - `starts_per_cycle`: at most so many jobs are planned at once; the others follow in the next unit.
     - `told_per_second` and `told_depth`: how many changes of waiting reasons are said, and how deep in each line.
     - `parked`: how long a request of a tenant that was never heard of is kept before it is rejected: the tenant's state may be on its way.
@@ -41,6 +52,10 @@ class Policy:
     replan: int = 5
     reserve_nodes: int = 512
     start_slack: int = 10
+    preempt: Literal["none", "tenant", "fleet"] = "tenant"
+    min_run: int = 60
+    min_run_spot: int = 10
+    claims_per_cycle: int = 4
     starts_per_cycle: int = 500
     told_per_second: int = 100
     told_depth: int = 100

@@ -5,10 +5,12 @@ stand aside until it is over. Follows the changes of jobs; nothing here is store
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, MutableMapping
 from heapq import heappop, heappush
 
 from gpuyard_scheduler.domain.model import Ask, Job, Verdict, Waits, micros, millis
+from gpuyard_scheduler.domain.policy import rank_of
 
 GroupKey = tuple[str, str, Ask]
 Stamp = tuple[int, ...]
@@ -32,6 +34,12 @@ class Line:
 
     def __iter__(self) -> Iterator[tuple[int, str]]:
         return (self._items[at] for at in range(self._start, len(self._items)))
+
+    def copy(self) -> "Line":
+        """The same items in a line of their own."""
+        made = Line()
+        made._items = self._items[self._start :]
+        return made
 
     def add(self, item: tuple[int, str]) -> None:
         """Put an item to its place."""
@@ -67,10 +75,21 @@ class Group:
         self.stamp: Stamp = ()
         self.is_untold = False
 
+    def copy(self) -> "Group":
+        """The same jobs with the same verdict in a line of their own."""
+        made = Group(self.tenant, self.priority, self.ask)
+        made.line, made.verdict, made.stamp = self.line.copy(), self.verdict, self.stamp
+        return made
+
     @property
     def reason(self) -> Waits:
         """Why every job of the line waits."""
         return self.verdict.reason if self.verdict is not None else "not-considered-yet"
+
+    @property
+    def rank(self) -> int:
+        """How strong its jobs are."""
+        return rank_of(self.priority, is_spot=self.ask.is_spot)
 
     @property
     def key(self) -> GroupKey:
@@ -84,7 +103,7 @@ class Queue:
     def __init__(self) -> None:
         self.groups: dict[GroupKey, Group] = {}
         self.paused: dict[str, Job] = {}
-        self.spots: dict[str, tuple[Group, int]] = {}
+        self.spots: MutableMapping[str, tuple[Group, int]] = {}
         """For every job that stands in a line: the line, and where its waiting counts from (µs)."""
         self._waiting: dict[str, int] = {}
         self._by_tenant: dict[str, dict[GroupKey, Group]] = {}
@@ -96,6 +115,31 @@ class Queue:
         made = cls()
         for job in jobs:
             made.move(None, job)
+        return made
+
+    def instead(self, job: Job) -> "Queue":
+        """The queue in which the job stands as it is given, in place of the one of its id if there is one.
+
+        Made to be decided on and not to be changed: it shares all lines that the job is not in.
+        """
+        made = Queue()
+        made.groups, made._by_tenant, made._waiting = dict(self.groups), dict(self._by_tenant), dict(self._waiting)
+        mine = made._by_tenant[job.tenant] = dict(made._by_tenant.get(job.tenant, {}))
+        spot = self.spots.get(job.job_id)
+        if spot is None:
+            made._waiting[job.tenant] = self.waiting(job.tenant) + 1
+        else:
+            left = spot[0].copy()
+            left.line.remove((spot[1], job.job_id))
+            made.groups[left.key] = mine[left.key] = left
+            if not len(left.line):
+                del made.groups[left.key], mine[left.key]
+        key = (job.tenant, job.spec.priority, job.ask)
+        joined = made.groups[key].copy() if key in made.groups else Group(*key)
+        aged_us = micros(job.aged_at)
+        joined.line.add((aged_us, job.job_id))
+        made.groups[key] = mine[key] = joined
+        made.spots = ChainMap({job.job_id: (joined, aged_us)}, self.spots)
         return made
 
     def tenants(self) -> list[str]:

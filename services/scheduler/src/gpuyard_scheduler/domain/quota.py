@@ -61,6 +61,15 @@ def above_quota(tenant: Tenant, used: Used, milli: int, mib: int) -> str | None:
     return None
 
 
+def quota_in_words(tenant: Tenant) -> str:
+    """The tenant's limits; empty where it has none."""
+    parts = [
+        words.gpus(tenant.quota_milli) if tenant.quota_milli is not None else "",
+        f"{words.memory(tenant.quota_mib)} of GPU memory" if tenant.quota_mib is not None else "",
+    ]
+    return ", ".join(part for part in parts if part)
+
+
 def dominant_share(used: Used, total_milli: int, total_mib: int) -> tuple[int, int]:
     """The larger of the tenant's parts of all GPUs and of all GPU memory, as an exact fraction (numerator, denominator)."""
     milli, mib = max(total_milli, 1), max(total_mib, 1)

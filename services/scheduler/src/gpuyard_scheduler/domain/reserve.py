@@ -7,9 +7,9 @@ the least still to end are kept, and nothing new goes there. Integers only; a pl
 
 from typing import NamedTuple
 
-from gpuyard_scheduler.domain.ask import has_labels, portion
+from gpuyard_scheduler.domain.ask import portion
 from gpuyard_scheduler.domain.fleet import Fleet
-from gpuyard_scheduler.domain.model import Ask, HoldFacts, Kind, Reservation
+from gpuyard_scheduler.domain.model import Ask, HoldFacts, Kind, RankPlan, Reservation
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.pool import Bank, Pool
 
@@ -30,16 +30,23 @@ class Room:
         self.unlimited = [hold for hold, until in held if until is None]
         self.ranks = self._count()
 
-    def free(self, hold: HoldFacts) -> int:
+    def free(self, hold: HoldFacts | RankPlan) -> int:
         """The hold ends; returns how many more ranks then find room."""
+        return self._change(hold, 1)
+
+    def take(self, hold: HoldFacts | RankPlan) -> int:
+        """The hold is there again; returns how many more ranks find room, which is negative."""
+        return self._change(hold, -1)
+
+    def _change(self, hold: HoldFacts | RankPlan, sign: int) -> int:
         for part in hold.slices:
             card = self._cards.get(part.gpu_uuid)
             if card is not None:
-                card[0] += part.milli
-                card[1] += part.memory_mib
-                card[2] -= 1
-        self._cpu += hold.cpu_milli
-        self._memory += hold.memory_mib
+                card[0] += sign * part.milli
+                card[1] += sign * part.memory_mib
+                card[2] -= sign
+        self._cpu += sign * hold.cpu_milli
+        self._memory += sign * hold.memory_mib
         before, self.ranks = self.ranks, self._count()
         return self.ranks - before
 
@@ -70,8 +77,8 @@ def reserve(
 ) -> Reservation | None:
     """The earliest plan over these kinds, nodes in `barred` left out; None where even an idle fleet has no room."""
     best: Reservation | None = None
-    for kind, pools in kinds:
-        outlook = _outlook(_rooms(ask, fleet, kind, pools, barred, policy), ask.ranks, now_ms)
+    for kind, _ in kinds:
+        outlook = _outlook(_rooms(ask, fleet, kind, barred, policy), ask.ranks, now_ms)
         if outlook is None:
             continue
         made = Reservation(kind, job_id, outlook.nodes, outlook.start_ms, now_ms)
@@ -91,23 +98,13 @@ def _is_sooner(one: int | None, other: int | None) -> bool:
     return one is not None and (other is None or one < other)
 
 
-def _rooms(ask: Ask, fleet: Fleet, kind: Kind, pools: tuple[Pool, ...], barred: frozenset[str], policy: Policy) -> list[Room]:
+def _rooms(ask: Ask, fleet: Fleet, kind: Kind, barred: frozenset[str], policy: Policy) -> list[Room]:
     """The nodes worth looking at: open ones that the job may use, those with the most empty cards first."""
-    banks = [
-        bank
-        for pool in pools
-        for bank in pool.banks.values()
-        if bank.node.is_open
-        and bank.node.node_id not in barred
-        and bank.node.node_id not in ask.avoid_nodes
-        and has_labels(ask, bank.node.labels)
-    ]
-    banks.sort(key=lambda bank: (-bank.mask.bit_count(), bank.node.node_id))
-    most = max(policy.reserve_nodes, 4 * ask.ranks)
     tried = fleet.tried()
+    most = max(policy.reserve_nodes, 4 * ask.ranks)
     return [
         Room(ask, kind, bank, fleet.held_on(bank.node) + [(hold, None) for hold in tried.get(bank.node.node_id, ())])
-        for bank in banks[:most]
+        for bank in fleet.board.emptiest(ask, fleet.kinds(ask), kind, barred, most)
     ]
 
 

@@ -66,9 +66,10 @@ class Scoring:
         steps = np.minimum(np.maximum(total // (1000 * self.weights.step) + _OFFSET, 0), _MOST)
         return np.where(places.room > 0, steps * _TIES + np.minimum(places.empty, _TIES - 1), NO_PLACE)
 
-    def by_term(self, places: Places) -> dict[str, int]:
-        """What each weighted term says of the first place, in micro-GPU."""
-        return {name: int(TERMS[name](places, self.outlook)[0]) * weight // 1000 for name, weight in self._used}
+    def by_term(self, places: Places) -> list[dict[str, int]]:
+        """What each weighted term says of each place, in micro-GPU."""
+        said = {name: (TERMS[name](places, self.outlook) * weight // 1000).tolist() for name, weight in self._used}
+        return [{name: values[at] for name, values in said.items()} for at in range(len(places.room))]
 
     @cached_property
     def _used(self) -> list[tuple[str, int]]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuyard_scheduler.domain.fleet import Fleet
+from gpuyard_scheduler.domain.lives import Lives
 from gpuyard_scheduler.domain.model import Kind, Reservation, Tenant
 from gpuyard_scheduler.domain.queue import Queue
 from gpuyard_scheduler.domain.quota import Usage
@@ -21,6 +22,7 @@ class Snapshot:
     queue: Queue
     tenants: Mapping[str, Tenant]
     usage: Usage
+    lives: Lives = field(default_factory=Lives)
     reservations: Mapping[Kind, Reservation] = field(default_factory=dict[Kind, Reservation])
     reservations_version: int = 0
     is_blind: bool = False

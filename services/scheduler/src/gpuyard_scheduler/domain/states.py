@@ -9,7 +9,7 @@ from typing import Literal
 
 from gpuyard_scheduler.domain.ask import ask_of
 from gpuyard_scheduler.domain.ending import Ending, Requeue
-from gpuyard_scheduler.domain.model import ENDED, Ends, Job, RankPlan, State, Waits
+from gpuyard_scheduler.domain.model import ENDED, Intent, Job, RankPlan, State, Waits
 from gpuyard_scheduler.domain.policy import Policy
 
 Cause = Literal["plan", "commit", "refuse", "start", "stop", "requeue", "succeed", "fail", "cancel", "expire"]
@@ -37,6 +37,9 @@ TABLE: dict[tuple[State, Cause], State] = {
     ("stopping", "cancel"): "cancelled",
     ("stopping", "expire"): "expired",
     ("stopping", "fail"): "failed",
+    # Who was told to yield waits again, unless it ended by itself before.
+    ("stopping", "requeue"): "queued",
+    ("stopping", "succeed"): "succeeded",
 }
 
 
@@ -94,8 +97,10 @@ def start(job: Job, at: datetime) -> Job | Ignored:
     return following if isinstance(following, Ignored) else replace(job, state=following, ordered_at=None, started_at=at, refusals=0)
 
 
-def stop(job: Job, intent: Ends, detail: str, at: datetime) -> Job | Ignored:
-    """It is told to stop, and will end for this reason."""
+def stop(job: Job, intent: Intent, detail: str, at: datetime) -> Job | Ignored:
+    """It is told to stop, and will end for this reason. One that only yields may still be told to end."""
+    if job.state == "stopping" and job.intent == "preempted" and intent != "preempted":
+        return replace(job, intent=intent, intent_detail=detail)
     following = move(job, "stop")
     if isinstance(following, Ignored):
         return following
@@ -137,12 +142,13 @@ def requeue(job: Job, back: Requeue, at: datetime) -> Job | Ignored:
         not_before=again if back.pause_ms else None,
         failures=job.failures + (back.counts == "failures"),
         moves=job.moves + (back.counts == "moves"),
+        evictions=job.evictions + (back.counts == "evictions"),
         start_failures=job.start_failures + (back.counts == "start_failures"),
     )
 
 
 def _waiting(job: Job) -> Job:
-    return replace(job, ranks=(), ordered_at=None, started_at=None, is_unknown=False, told=None)
+    return replace(job, ranks=(), ordered_at=None, started_at=None, is_unknown=False, told=None, intent=None, intent_detail="")
 
 
 def tell(job: Job, reason: Waits) -> Job:

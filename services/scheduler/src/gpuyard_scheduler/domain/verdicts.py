@@ -58,7 +58,7 @@ def no_room(ask: Ask, fleet: Fleet, kinds: tuple[tuple[Kind, tuple[Pool, ...]], 
         part = f"{words.gpus(milli)} with {words.memory(mib)}"
         where = "a card; no card has" if ask.cards == 1 else f"each of {ask.cards} cards of a node; no node has"
         return Verdict("no-free-gpus", f"asked for {part} of {where} that free now")
-    free = fleet.board.most_empty(pools)
+    free = fleet.board.most_empty(ask, kinds)
     if free >= ask.cards:
         return Verdict(
             "no-free-gpus", f"where {words.cards(ask.cards)} would be free there is too little CPU or memory, or the job may not go there"
@@ -69,6 +69,11 @@ def no_room(ask: Ask, fleet: Fleet, kinds: tuple[tuple[Kind, tuple[Pool, ...]], 
 def behind_others(nodes: int) -> Verdict:
     """It would fit on nodes that are kept for a job that has waited longer."""
     return Verdict("behind-others", f"would fit on nodes ({nodes}) that are kept for a job before it, and might not end in time")
+
+
+def preempting(victims: int, look_at_ms: int) -> Verdict:
+    """Others have been told to make room for it."""
+    return Verdict("preempting", f"{victims} {'job makes' if victims == 1 else 'jobs make'} room for it", look_at_ms)
 
 
 def _never(ask: Ask, kinds: tuple[tuple[Kind, tuple[Pool, ...]], ...]) -> str:

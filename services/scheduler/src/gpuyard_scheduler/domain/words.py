@@ -1,5 +1,7 @@
 """Amounts in words, as people ask for them. Pure."""
 
+from collections.abc import Sequence
+
 _MIB, _GB = 2**20, 10**9
 
 
@@ -29,3 +31,20 @@ def cards(number: int) -> str:
 def _decimal(milli: int) -> str:
     whole, part = divmod(milli, 1000)
     return str(whole) if not part else f"{whole}.{part:03d}".rstrip("0")
+
+
+def number(milli: int) -> str:
+    """Thousandths as a job file has them: ``4``, ``1.5``."""
+    return _decimal(milli)
+
+
+def duration(seconds: int) -> str:
+    """Seconds as a job file has them: ``2h``, ``90m``, ``45s``."""
+    if seconds % 3600 == 0:
+        return f"{seconds // 3600}h"
+    return f"{seconds // 60}m" if seconds % 60 == 0 else f"{seconds}s"
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first few names, and how many more there are."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

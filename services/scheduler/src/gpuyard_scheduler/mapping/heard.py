@@ -45,6 +45,7 @@ def tenant_of(state: TenantStateV1) -> Tenant:
         weight=state.weight,
         quota_milli=state.quota_gpu_milli,
         quota_mib=state.quota_gpu_memory_mib,
+        guarantee_milli=state.guarantee_gpu_milli,
         max_waiting=state.max_waiting,
         max_requests_per_minute=state.max_requests_per_minute,
         is_suspended=state.is_suspended,

@@ -83,6 +83,7 @@ def marks_text(job: Job) -> str:
         "intent_detail": job.intent_detail,
         "failures": job.failures,
         "moves": job.moves,
+        "evictions": job.evictions,
         "start_failures": job.start_failures,
         "refusals": job.refusals,
         "is_unknown": job.is_unknown,

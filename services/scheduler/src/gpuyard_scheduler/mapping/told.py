@@ -1,9 +1,11 @@
 """What we say of jobs, made from the domain's values. Every message of the service is built here."""
 
 from datetime import datetime
+from typing import Any
 
-from gpuyard_contracts.messages.asks import ExplainReplyV1, QueueReplyV1, TenantQueueV1, VerdictV1
+from gpuyard_contracts.messages.asks import QueueReplyV1, TenantQueueV1
 from gpuyard_contracts.messages.scheduler import (
+    CandidateV1,
     JobEndedV1,
     JobPlacingV1,
     JobQueuedV1,
@@ -16,16 +18,18 @@ from gpuyard_contracts.messages.scheduler import (
     JobWaitingV1,
     PlaceV1,
     RankPlanV1,
+    ReceiptV1,
     RejectReason,
     ReleaseV1,
     SliceV1,
+    TurnV1,
 )
 from gpuyard_contracts.types import allocation_id_of
 
 from gpuyard_scheduler.domain.ending import Requeue
-from gpuyard_scheduler.domain.explain import Explanation
-from gpuyard_scheduler.domain.model import Ends, Job, RankPlan, Verdict
+from gpuyard_scheduler.domain.model import Intent, Job, RankPlan, Verdict
 from gpuyard_scheduler.domain.quota import share_ppm
+from gpuyard_scheduler.domain.receipt import Receipt
 from gpuyard_scheduler.domain.snapshot import Snapshot
 from gpuyard_scheduler.mapping.rows import Request
 
@@ -81,14 +85,22 @@ def place(job: Job, ranks: tuple[RankPlanV1, ...], seen: dict[str, int]) -> Plac
     )
 
 
-def placing(job: Job, ranks: tuple[RankPlanV1, ...], at: datetime) -> JobPlacingV1:
+def placing(job: Job, ranks: tuple[RankPlanV1, ...], receipt: Receipt, at: datetime) -> JobPlacingV1:
     """The plan went to placement."""
-    return JobPlacingV1(tenant=job.tenant, job_id=job.job_id, attempt=job.attempt, ranks=ranks, at=at)
+    return JobPlacingV1(tenant=job.tenant, job_id=job.job_id, attempt=job.attempt, ranks=ranks, at=at, receipt=receipt_of(receipt))
+
+
+def receipt_of(found: Receipt) -> ReceiptV1:
+    """Why it was placed there. Built without checks: our own values."""
+    chosen, runners = (tuple(CandidateV1.model_construct(**one._asdict()) for one in some) for some in (found.chosen, found.runners_up))
+    turn = TurnV1.model_construct(**{"aged_at_us" if name == "aged_us" else name: value for name, value in found.turn._asdict().items()})
+    told: dict[str, Any] = {**found._asdict(), "chosen": chosen, "runners_up": runners, "turn": turn}
+    return ReceiptV1.model_construct(None, **told)
 
 
 def release(job: Job) -> ReleaseV1:
     """Let go of what the present attempt holds."""
-    reason: Ends = job.intent or "lost"
+    reason: Intent = job.intent or "lost"
     return ReleaseV1(tenant=job.tenant, job_id=job.job_id, attempt=job.attempt, reason=reason, detail=job.intent_detail)
 
 
@@ -102,7 +114,7 @@ def running(job: Job, started_at: datetime) -> JobRunningV1:
     return JobRunningV1(tenant=job.tenant, job_id=job.job_id, attempt=job.attempt, started_at=started_at)
 
 
-def stopping(job: Job, reason: Ends, at: datetime) -> JobStoppingV1:
+def stopping(job: Job, reason: Intent, at: datetime) -> JobStoppingV1:
     """It was told to stop."""
     detail = job.intent_detail
     return JobStoppingV1(tenant=job.tenant, job_id=job.job_id, attempt=job.attempt, reason=reason, detail=detail, at=at)
@@ -137,27 +149,6 @@ def ended(job: Job) -> JobEndedV1:
         detail=job.end_detail,
         exit_code=job.exit_code,
         at=job.ended_at,
-    )
-
-
-def explanation(job: Job, found: Explanation, snapshot: Snapshot) -> ExplainReplyV1:
-    """Why one job waits."""
-    reason, nodes = found.reason, found.nodes
-    return ExplainReplyV1(
-        job_id=job.job_id,
-        state=job.state,
-        reason=None if reason is None else reason.reason,
-        detail=job.end_detail if reason is None else reason.detail,
-        position=found.position,
-        waiting=len(snapshot.queue),
-        ahead=found.ahead,
-        verdicts=tuple(
-            VerdictV1(node_id=node_id, is_fit=True, constraint="", detail="fits now")
-            if failed is None
-            else VerdictV1(node_id=node_id, is_fit=False, constraint=failed.constraint, detail=failed.detail)
-            for node_id, failed in nodes
-        ),
-        fleet_versions={node_id: snapshot.fleet.nodes[node_id].facts.version for node_id, _ in nodes},
     )
 
 

@@ -1,0 +1,134 @@
+"""``gpuyard explain`` and ``gpuyard plan``: why a job waits, why it lies where it lies, and what would become of one."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gpuyard.cli import output
+from gpuyard.cli.apply import read_files
+from gpuyard.cli.jobs import Ref
+from gpuyard.cli.session import AsJson, client, command, meant
+
+if TYPE_CHECKING:
+    from gpuyard.results import Explanation, Planned
+
+_NAMES = 3
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    command(app, "explain")(explain)
+    command(app, "plan")(plan)
+
+
+def explain(ref: Ref, as_json: AsJson = False) -> None:
+    """Why a job waits, when it may start and what would start it now; of a job that was placed, why there."""
+    with client() as yard:
+        job = meant(yard, ref)
+        found = yard.explain(job.job_id)
+    if as_json:
+        output.print_json(found.raw)
+        return
+    output.say(f"{job.job_id}  {job.name}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
+    _waiting(found)
+    if found.state not in ("queued", "submitted") and found.receipt is not None:
+        _receipt(found.receipt)
+
+
+def plan(
+    file: Annotated[list[str], typer.Option("--file", "-f", help="A job file; '-' is standard input. May be given several times.")],
+    tenant: Annotated[
+        str | None, typer.Option("--tenant", "-t", envvar="GPUYARD_TENANT", help="For which tenant; needed with an operator's token.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What would become of the jobs of a file if each were submitted now. Nothing is submitted."""
+    jobs = read_files(file)
+    with client() as yard:
+        found = [(job, yard.plan(job.spec, tenant=tenant)) for job in jobs]
+    if as_json:
+        output.print_items(planned.raw for _, planned in found)
+        return
+    for job, planned in found:
+        if planned.rejected:
+            output.say(f"{job.name}: would be refused ({planned.rejected})")
+        elif planned.places:
+            output.say(f"{job.name}: would start at once")
+        else:
+            output.say(f"{job.name}: would wait ({planned.reason})")
+        _waiting(planned)
+        for place in planned.places:
+            output.say(f"  rank {place['rank']} on {place['node_id']}: {', '.join(place['gpu_uuids'])}")
+        if planned.receipt is not None:
+            _receipt(planned.receipt)
+
+
+def _waiting(found: "Explanation | Planned") -> None:
+    """What keeps it, its place, what would help, when it may start, what the nodes say."""
+    if found.detail:
+        output.say(f"  {found.detail}")
+    if found.binding is not None:
+        output.say(f"  what binds: {found.binding['constraint']}, on {found.binding['nodes']} of {found.binding['of']} nodes")
+    if found.position is not None:
+        ahead = f"; ahead of it: {', '.join(found.ahead)}" if found.ahead else ""
+        output.say(f"  place {found.position} of {max(found.waiting, found.position)} that wait{ahead}")
+    if found.estimate is not None:
+        _estimate(found.estimate)
+    if found.suggestions:
+        output.say("  each of these would start it now (tried, not guessed):")
+        for each in found.suggestions:
+            output.say(f"    {_change(each)}: {each['effect']}")
+    if found.groups:
+        rows = [(_names(row), "fits" if row["is_fit"] else str(row["constraint"]), str(row["detail"])) for row in found.groups]
+        output.table(("NODES", "VERDICT", "DETAIL"), rows, whole=("NODES", "VERDICT"))
+
+
+def _change(row: Mapping[str, Any]) -> str:
+    if row["field"] == "stop":
+        return f"stop your job {row['was']}"
+    if not row["to"]:
+        return f"leave out {row['field']} (now {row['was']})"
+    return f"{row['field']}: {row['to']}" + (f" (now {row['was']})" if row["was"] else "")
+
+
+def _names(row: Mapping[str, Any]) -> str:
+    names: Sequence[str] = row["node_ids"]
+    shown = ", ".join(names[:_NAMES])
+    return shown if row["nodes"] <= _NAMES else f"{shown} and {row['nodes'] - min(_NAMES, len(names))} more"
+
+
+def _estimate(row: Mapping[str, Any]) -> None:
+    earliest, latest = (None if row[name] is None else datetime.fromisoformat(row[name]) for name in ("earliest", "latest"))
+    if earliest is None:
+        output.say(f"  start: not known; {row['assumption']}")
+        return
+    until = f"between {_when(earliest)} and {_when(latest)}" if latest is not None and latest > earliest else f"from {_when(earliest)}"
+    accuracy = row["accuracy"]
+    measured = "how good such estimates are is not measured yet"
+    if accuracy["number"]:
+        median, p90 = accuracy["median_ms"] / 1000, accuracy["p90_ms"] / 1000
+        measured = f"the last {accuracy['number']} estimates were off by {median:.0f} s (median), {p90:.0f} s (p90)"
+    output.say(f"  start: {until}; {row['assumption']}; {measured}")
+
+
+def _when(at: datetime) -> str:
+    return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _receipt(row: Mapping[str, Any]) -> None:
+    """Why there: how many places fitted, how the chosen one and the next best compared, in what each term said."""
+    turn = row["turn"]
+    output.say(
+        f"  placed by receipt {row['inputs'][:12]}: {row['fits']} places fitted, {row['nodes']} taken; "
+        f"its turn by rank {turn['rank']}, urgency {turn['urgency']}/4, share {turn['share_ppm'] / 10_000:.2f} %"
+    )
+    terms = sorted({name for one in (*row["chosen"], *row["runners_up"]) for name in one["terms"]})
+    rows = [
+        [str(one["node_id"]), said, str(one["score"]), *(f"{one['terms'].get(name, 0) / 1_000_000:+.3f}" for name in terms)]
+        for said, some in (("taken", row["chosen"]), ("next best", row["runners_up"]))
+        for one in some
+    ]
+    output.table(("NODE", "", "SCORE", *(name.upper() for name in terms)), rows, whole=("NODE", ""))
+    output.say("  the smaller the score the better; terms in GPUs that the place would cost")
