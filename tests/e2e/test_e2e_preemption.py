@@ -29,7 +29,7 @@ def test_a_spot_job_yields_and_goes_on_from_its_checkpoint(yard: Yard) -> None:
     first, second = (line.split()[-1] for line in yard.log(ended).splitlines() if line.startswith("begins"))
     assert first == "0"
     assert int(second) > 0
-    told = [event.data["reason"] for event in yard.client("acme").events(spot.job_id) if ".job.requeued." in event.type]
+    told = [event.data["reason"] for event in yard.client("acme").events(spot.job_id) if event.name == "job.requeued"]
     assert told == ["preempted"]
     yard.nothing_is_held()
     yard.money_is_right()

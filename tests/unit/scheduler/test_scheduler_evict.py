@@ -8,7 +8,7 @@ import pytest
 from gpuyard_contracts.messages.placement import AllocationReleasedV1
 from gpuyard_contracts.messages.scheduler import JobEndedV1, JobRequeuedV1, JobStoppingV1, PlaceV1, ReleaseV1
 from gpuyard_scheduler.domain.decide import Plan, decide
-from gpuyard_scheduler.domain.model import Job, NodeFacts, RankPlan, Reservation, Slice, Tenant
+from gpuyard_scheduler.domain.model import Job, NodeFacts, RankPlan, Reservation, Slice, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
 
 from tests.unit.scheduler.scheduler_world import NOW, Yard, job, node, snapshot
@@ -76,6 +76,14 @@ def test_nobody_is_evicted_before_its_minimum_run() -> None:
     young = _runs("r", "a", ran=59, priority="low")
     assert not _decide([node("a", 1)], [young, job("head", 1)]).evictions
     assert _decide([node("a", 1)], [young, job("head", 1)], now=NOW + timedelta(seconds=1)).evictions == {"r": "head"}
+
+
+def test_a_head_is_looked_at_again_when_somebody_has_run_for_its_minimum() -> None:
+    """Nothing else needs to happen for it."""
+    young = _runs("r", "a", ran=57, priority="low")
+    (verdict,) = _decide([node("a", 1)], [young, job("head", 1)]).verdicts.values()
+    assert verdict is not None
+    assert verdict.look_at_ms == millis(NOW + timedelta(seconds=3))
 
 
 def test_as_few_yield_as_will_do() -> None:

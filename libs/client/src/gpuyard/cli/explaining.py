@@ -124,11 +124,12 @@ def _receipt(row: Mapping[str, Any]) -> None:
         f"  placed by receipt {row['inputs'][:12]}: {row['fits']} places fitted, {row['nodes']} taken; "
         f"its turn by rank {turn['rank']}, urgency {turn['urgency']}/4, share {turn['share_ppm'] / 10_000:.2f} %"
     )
+    best = min(one["score"] for one in (*row["chosen"], *row["runners_up"]))
     terms = sorted({name for one in (*row["chosen"], *row["runners_up"]) for name in one["terms"]})
     rows = [
-        [str(one["node_id"]), said, str(one["score"]), *(f"{one['terms'].get(name, 0) / 1_000_000:+.3f}" for name in terms)]
+        [str(one["node_id"]), said, str(one["score"] - best), *(f"{one['terms'].get(name, 0) / 1_000_000:+.3f}" for name in terms)]
         for said, some in (("taken", row["chosen"]), ("next best", row["runners_up"]))
         for one in some
     ]
-    output.table(("NODE", "", "SCORE", *(name.upper() for name in terms)), rows, whole=("NODE", ""))
-    output.say("  the smaller the score the better; terms in GPUs that the place would cost")
+    output.table(("NODE", "", "BEHIND", *(name.upper() for name in terms)), rows, whole=("NODE", ""))
+    output.say("  behind the best by so many steps; terms in GPUs that the place would cost")

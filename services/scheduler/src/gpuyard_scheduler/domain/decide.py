@@ -234,12 +234,13 @@ class _Cycle:
         if where[0]:
             return verdict  # spare jobs run on what nobody else wants: nothing is kept for them
         claimed = self._claim(where, group, job_id, ask, kinds)
-        if claimed is not None:
+        if isinstance(claimed, Verdict):
             return claimed
-        return verdict._replace(look_at_ms=self._reserve(where, group, job_id, ask, kinds))
+        looks = [at_ms for at_ms in (claimed, self._reserve(where, group, job_id, ask, kinds)) if at_ms is not None]
+        return verdict._replace(look_at_ms=min(looks, default=None))
 
-    def _claim(self, where: Place, group: Group, job_id: str, ask: Ask, kinds: Kinds) -> Verdict | None:
-        """The verdict on a head for which others make room; None where nobody has to."""
+    def _claim(self, where: Place, group: Group, job_id: str, ask: Ask, kinds: Kinds) -> Verdict | int | None:
+        """The verdict on a head for which others make room; when to look again where they may have to later; None where nobody has to."""
         now, again_ms = self.snapshot.now_ms, self.snapshot.now_ms + 1000
         mine = next((kept for kept in self.kept.values() if kept.job_id == job_id and kept.evicting), None)
         if mine is not None and mine.evicting & self.snapshot.lives.leaving:
@@ -259,7 +260,7 @@ class _Cycle:
         barred = self._kept_before(where)
         found = evict(own, ask, self.fleet, free, barred, rights, self.snapshot.lives, now, self.policy)
         if found is None:
-            return None
+            return min(rights.again_ms or now + self.policy.replan * 1000, now + self.policy.replan * 1000)
         return self._carry_out(found, where, job_id, again_ms)
 
     def _carry_out(self, found: Eviction, where: Place, job_id: str, again_ms: int) -> Verdict:

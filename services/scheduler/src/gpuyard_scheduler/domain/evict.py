@@ -62,6 +62,8 @@ class Rights:
         self._policy = policy
         self._left: dict[str, int] = {}
         self._lost = 0
+        self.again_ms: int | None = None
+        """When the first of those will have run for its minimum that had not when it was looked at."""
         self._used = used
         own, after = tenants[claim.tenant], used(claim.tenant).milli + claim.milli
         self._is_within = after <= own.guarantee_milli
@@ -87,7 +89,11 @@ class Rights:
         """Whether this one must yield, those left aside that were chosen before."""
         policy, claim = self._policy, self._claim
         least = policy.min_run_spot if live.rank == SPOT_RANK else policy.min_run
-        if live.started_ms is None or live.is_leaving or self._now_ms - live.started_ms < least * 1000:
+        if live.started_ms is None or live.is_leaving:
+            return False
+        ripe_ms = live.started_ms + least * 1000
+        if ripe_ms > self._now_ms:
+            self.again_ms = ripe_ms if self.again_ms is None else min(ripe_ms, self.again_ms)
             return False
         if live.tenant == claim.tenant:
             return live.rank < claim.rank
