@@ -40,7 +40,7 @@ FULL = Scale(
     past_jobs=100_000,
     openb_variants=4,
     openb_seeds=10,
-    openb_churn_seeds=2,
+    openb_churn_seeds=1,
     openb_lifetimes=4.0,
     openb_loads=(85, 92, 97),
     openb_policies=("", "best_fit.", "lightest_load."),
@@ -60,7 +60,7 @@ QUICK = Scale(
     openb_variants=1,
     openb_seeds=1,
     openb_churn_seeds=1,
-    openb_lifetimes=1.0,
+    openb_lifetimes=2.0,
     openb_loads=(97,),
     openb_policies=("", "best_fit."),
 )

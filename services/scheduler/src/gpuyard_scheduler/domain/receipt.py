@@ -116,7 +116,7 @@ def _receipt(start: Start, why: Why, snapshot: Snapshot, rules: Rules, inputs: s
     kind = fleet.nodes[start.ranks[0].node_id].cards[start.ranks[0].slices[0].gpu_uuid].bank.pool.kind if start.ranks[0].slices else None
     taken = list(dict.fromkeys(plan.node_id for plan in start.ranks))
     rows = view.rows_of(_rivals(why, fleet, kind))
-    is_taken = fleet.board.shut(frozenset(taken))[rows]
+    is_taken = np.isin(rows, [bank.row for node_id in taken for bank in fleet.nodes[node_id].banks])
     chosen = rows[is_taken & (score[rows] < NO_PLACE)][:MOST_CHOSEN]
     others = rows[~is_taken & (score[rows] < NO_PLACE)]
     runners = others[_least(score[others], MOST_RUNNERS)]
