@@ -12,7 +12,7 @@ from gpuyard_scheduler.app import SERVICE
 from gpuyard_scheduler.domain.model import Job, RankPlan, Slice
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.mapping.rows import Request, Sight
-from gpuyard_scheduler.store import SchedulerStore
+from gpuyard_scheduler.store import FORGETS, SchedulerStore
 
 from tests.unit.scheduler.scheduler_world import NOW, job, node
 
@@ -68,6 +68,7 @@ def _every_field() -> Job:
         intent_detail="ran for its limit of 60 s",
         failures=1,
         moves=2,
+        evictions=5,
         start_failures=3,
         refusals=4,
         is_unknown=True,
@@ -135,3 +136,17 @@ async def test_a_store_that_is_read_anew_keeps_what_was_heard(conn: asyncpg.Conn
     assert [card.free_milli for card in read.fleet.nodes["a"].cards.values()] == [750, 750]
     assert read.tenants is before.tenants
     assert read.count_request("acme", NOW).number == 2
+
+
+async def test_what_is_long_over_is_forgotten(conn: asyncpg.Connection) -> None:
+    """Jobs that ended before the instant go with their requests; what lives, however old, and what ended since stays."""
+    long_ago = NOW - timedelta(days=40)
+    old = {"submitted_at": long_ago, "aged_at": long_ago}
+    over = [replace(job(f"job-old{number}"), **old, state="failed", ended_at=long_ago, end_reason="lost") for number in range(3)]
+    late = replace(job("job-late"), **old, state="succeeded", ended_at=NOW, end_reason="completed", exit_code=0)
+    await _write(conn, *over, late, replace(job("job-live"), **old))
+    before = NOW - timedelta(days=36)
+    assert [await conn.execute(statement, before, 2) for statement in FORGETS] == ["DELETE 2", "DELETE 2"]
+    assert [await conn.execute(statement, before, 2) for statement in FORGETS] == ["DELETE 1", "DELETE 1"]
+    for table in ("jobs", "requests"):
+        assert {row["job_id"] for row in await conn.fetch(f"select job_id from {table}")} == {"job-late", "job-live"}

@@ -76,7 +76,7 @@ class Published(Protocol):
 
 
 class PostgresUnits(Generic[S]):
-    """Runs units on one connection. `epoch` is the leader's; None without one (many instances at once)."""
+    """Runs units on one connection. `epoch` is the leader's; None without one (many instances at once). `forgets`: see `Service`."""
 
     def __init__(
         self,
@@ -88,7 +88,9 @@ class PostgresUnits(Generic[S]):
         relay: Published,
         *,
         epoch: int | None,
+        forgets: Sequence[str] = (),
     ) -> None:
+        self._forgets = (PRUNE, *forgets)
         self._make = make
         self._dsn = dsn
         self._schema = schema
@@ -293,11 +295,15 @@ class PostgresUnits(Generic[S]):
             raise meaning(error) from error
 
     async def prune(self, before: datetime) -> bool:
-        """Forget inbox keys from before this instant, a few at most; returns whether there may be more. Raises Unavailable, Fatal."""
+        """Forget inbox keys, and what the service forgets, from before this instant, a few of each at most.
+
+        Returns whether there may be more. Raises Unavailable, Fatal.
+        """
         try:
             conn = await self._connected()
             with bounded(conn, UNIT_SECONDS):
-                return await conn.execute(PRUNE, before, PRUNED_AT_ONCE) == f"DELETE {PRUNED_AT_ONCE}"
+                gone = [await conn.execute(statement, before, PRUNED_AT_ONCE) for statement in self._forgets]
+            return f"DELETE {PRUNED_AT_ONCE}" in gone
         except Exception as error:
             raise meaning(error) from error
 

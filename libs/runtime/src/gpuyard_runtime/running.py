@@ -218,7 +218,9 @@ class Running(Generic[S]):
         relay.reply_to(await bus.open_inbox(relay.on_reply, is_wide=True))
         bus.reconnected.append(relay.resend)
         bus.check_with(relay, relay.check)
-        units = self._units = PostgresUnits(service.store, self._dsn, service.schema, service.name, self._clock, relay, epoch=epoch)
+        units = self._units = PostgresUnits(
+            service.store, self._dsn, service.schema, service.name, self._clock, relay, epoch=epoch, forgets=service.forgets
+        )
         while True:
             try:
                 await units.open()

@@ -200,6 +200,8 @@ class Service(Generic[S]):
     - `on_load`: once, in the first unit after start. `on_malformed`: something unreadable came (it is dead-lettered anyway).
     - `on_given_up`: a message was read and could not be handled; in the unit of its dead letter, so that whoever asked can be told.
     - `gauges`: numbers for /metrics, read when asked for: name (without prefix) to a number, or to numbers by label values.
+    - `forgets`: statements that delete what is over and was last touched before ``$1``, ``$2`` rows at most; run now and then with what no
+      message can ask for any more, so that nothing grows for ever.
     - `durables`: what `handlers` are fed from; None takes the service's own from contracts.topology.
     - `leader`: one process works, others stand by. Without it all instances work at once on one database: then nothing may be kept in
       the store that another instance writes.
@@ -220,6 +222,7 @@ class Service(Generic[S]):
     after_unit: Callable[[Tx[S]], None] | None = None
     on_load: Callable[[Tx[S]], None] | None = None
     gauges: Callable[[S], Mapping[str, float | Mapping[tuple[tuple[str, str], ...], float]]] | None = None
+    forgets: tuple[str, ...] = ()
     durables: tuple[Durable, ...] | None = None
     leader: bool = True
 

@@ -13,7 +13,7 @@ from gpuyard_scheduler.handlers import HANDLERS, HEARS
 from gpuyard_scheduler.handlers.requests import on_given_up, on_malformed
 from gpuyard_scheduler.inquiries import on_explain, on_plan, on_queue
 from gpuyard_scheduler.metrics import gauges
-from gpuyard_scheduler.store import SchedulerStore
+from gpuyard_scheduler.store import FORGETS, SchedulerStore
 from gpuyard_scheduler.ticks import TICKS, on_load
 
 
@@ -31,6 +31,7 @@ def service(policy: Policy | None = None) -> Service[SchedulerStore]:
         on_malformed=on_malformed,
         on_given_up=on_given_up,
         after_unit=decide_and_carry_out,
+        forgets=FORGETS,
         on_load=on_load,
         gauges=gauges,
     )

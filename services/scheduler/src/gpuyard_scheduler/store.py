@@ -67,6 +67,12 @@ _LIVE_JOBS = (
 )
 _YOUNGEST = "select job_id from (select job_id, submitted_at from requests order by submitted_at desc limit $1) as y order by submitted_at"
 _LAST_SPECS = "select spec from (select spec, submitted_at from requests order by submitted_at desc limit $1) as y order by submitted_at"
+FORGETS = (
+    "delete from jobs where job_id in (select job_id from jobs where ended_at < $1 order by ended_at limit $2)",
+    "delete from requests where job_id in (select job_id from requests r where submitted_at < $1"
+    " and not exists (select from jobs j where j.job_id = r.job_id) order by submitted_at limit $2)",
+)
+"""Jobs that are long over, and then what they were asked for with."""
 _GONE = Request("", "", "", None, EPOCH, None)
 
 
