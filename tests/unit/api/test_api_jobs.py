@@ -1,6 +1,7 @@
 """Finding jobs, ending them, and asking why."""
 
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -8,7 +9,16 @@ from gpuyard_contracts.messages.asks import UsageAskV1, UsageReplyV1, UsageRowV1
 from gpuyard_contracts.messages.billing import LedgerPostedV1
 from gpuyard_contracts.messages.explaining import ExplainAskV1, ExplainReplyV1, PlanAskV1, PlanReplyV1, VerdictV1
 from gpuyard_contracts.messages.requests import JobCancelV1, JobSubmitV1
-from gpuyard_contracts.messages.scheduler import CandidateV1, JobPlacingV1, RankPlanV1, ReceiptV1, SliceV1, TurnV1
+from gpuyard_contracts.messages.scheduler import (
+    CandidateV1,
+    JobPlacingV1,
+    JobRunningV1,
+    JobWaitingV1,
+    RankPlanV1,
+    ReceiptV1,
+    SliceV1,
+    TurnV1,
+)
 from gpuyard_contracts.types import job_id_of
 from gpuyard_runtime.faults import Refused
 
@@ -174,6 +184,35 @@ async def test_a_placed_job_has_a_receipt(world: ApiWorld) -> None:
     assert (await world.as_("beta").get(f"/v1/jobs/{job_id}/receipt")).status_code == 404
     world.engine.answers[ExplainAskV1] = ExplainReplyV1(job_id=job_id, state="placing")
     assert (await world.as_("acme").get(f"/v1/jobs/{job_id}/explain")).json()["receipt"] == told
+
+
+async def test_a_past_instant_is_told_from_the_events(world: ApiWorld) -> None:
+    """State, reason and receipt that were in force then, asking nobody; one before the request or yet to come is refused."""
+    job_id, clock = await world.job(), world.harness.clock
+    asked = clock.now()
+    client = world.as_("acme")
+
+    async def then(at: datetime) -> dict[str, Any]:
+        answer = await client.get(f"/v1/jobs/{job_id}/explain", params={"at": at.isoformat()})
+        return answer.json() | {"status": answer.status_code}
+
+    clock.advance(10)
+    world.harness.feed(JobWaitingV1(tenant="acme", job_id=job_id, reason="quota", detail="8 of 8 in use", at=clock.now()))
+    clock.advance(10)
+    placed = JobPlacingV1(tenant="acme", job_id=job_id, attempt=1, ranks=(), at=clock.now(), receipt=RECEIPT)
+    world.harness.feed(placed, JobRunningV1(tenant="acme", job_id=job_id, attempt=1, started_at=clock.now()))
+    clock.advance(10)
+    world.end(job_id)
+    told = [await then(asked + timedelta(seconds=seconds)) for seconds in (5, 15, 25, 30)]
+    assert [(one["state"], one["reason"]) for one in told] == [
+        ("queued", "not-considered-yet"), ("queued", "quota"), ("running", None), ("succeeded", "completed"),
+    ]  # fmt: skip
+    assert told[1]["detail"] == "8 of 8 in use"
+    assert datetime.fromisoformat(told[1]["since"]) == asked + timedelta(seconds=10)
+    assert [one["receipt"] is None for one in told] == [True, True, False, False]
+    for at in (asked - timedelta(seconds=1), clock.now() + timedelta(seconds=1)):
+        refused = await then(at)
+        assert (refused["status"], refused["errors"][0]["field"]) == (422, "at")
 
 
 async def test_plan_shows_what_would_become_of_a_job_and_makes_none(world: ApiWorld) -> None:

@@ -117,3 +117,15 @@ def test_plan_says_what_would_become_of_a_job_and_sends_none(
     assert done.exit_code == 0
     assert all(part in done.stdout for part in said)
     assert [sent["name"] for sent in api.sent()] == ["train"]
+
+
+def test_explain_of_a_past_instant_asks_for_it_and_says_since_when(api: Api, run: Run) -> None:
+    """In UTC, whatever zone it was written in; what is no instant is bad usage."""
+    api.jobs(job("a"))
+    content = {"job_id": job("a")["job_id"], "state": "queued", "reason": "quota", "detail": "8 of 8 in use"}
+    api.on("GET", f"/v1/jobs/{job('a')['job_id']}/explain", {**content, "since": "2026-03-01T11:00:00Z", "at": "2026-03-01T11:30:00Z"})
+    shown = run("explain", "train", "--at", "2026-03-01T12:30:00+01:00").stdout
+    assert "queued (quota)" in shown
+    assert "since 2026-03-01 11:00:00 UTC" in shown
+    assert api.requests[-1].url.params["at"] == "2026-03-01T11:30:00+00:00"
+    assert run("explain", "train", "--at", "yesterday").exit_code == 2

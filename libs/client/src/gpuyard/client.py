@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -231,9 +232,10 @@ class Client(Fleet, Money):
         except Unreachable:
             return False
 
-    def explain(self, job_id: str) -> Explanation:
-        """Why a job waits, and what each node says to it."""
-        return build(Explanation, self.transport.get(f"/v1/jobs/{segment(job_id)}/explain"))
+    def explain(self, job_id: str, *, at: datetime | None = None) -> Explanation:
+        """Why a job waits and what would start it, or why it runs where it does; with `at` what was in force at that past instant."""
+        when = None if at is None else at.astimezone(UTC).isoformat()
+        return build(Explanation, self.transport.get(f"/v1/jobs/{segment(job_id)}/explain", at=when))
 
     def plan(self, spec: Mapping[str, Any], *, tenant: str | None = None) -> Planned:
         """What would become of a job if it were submitted now; nothing is submitted. `spec` as for :meth:`submit_spec`."""

@@ -174,7 +174,7 @@ class Explanation:
     """Why a job waits, in one class of a closed list, with its place in the queue and what the nodes say to it.
 
     `groups`: nodes with equal verdicts together; `suggestions`: changes that were tried and would start it now; `estimate`: when it may
-    start; `receipt`: why it was placed where it was the last time.
+    start; `receipt`: why it was placed where it was the last time. Of a past instant (`at`): what was in force then had begun at `since`.
     """
 
     job_id: str
@@ -190,6 +190,8 @@ class Explanation:
     suggestions: tuple[Mapping[str, Any], ...] = ()
     estimate: Mapping[str, Any] | None = None
     receipt: Mapping[str, Any] | None = None
+    at: datetime | None = None
+    since: datetime | None = None
     raw: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
 
 

@@ -23,15 +23,31 @@ def register(app: typer.Typer) -> None:
     command(app, "plan")(plan)
 
 
-def explain(ref: Ref, as_json: AsJson = False) -> None:
+def instant(text: str) -> datetime:
+    """An instant as people write it, local time unless it says otherwise. Raises BadParameter."""
+    try:
+        return datetime.fromisoformat(str(text)).astimezone()
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{text!r} is no instant; write it like 2026-03-01T12:30:00 or 2026-03-01T12:30:00Z") from None
+
+
+At = Annotated[
+    datetime | None,
+    typer.Option("--at", parser=instant, metavar="INSTANT", help="What was in force then, such as 2026-03-01T12:30:00Z."),
+]
+
+
+def explain(ref: Ref, at: At = None, as_json: AsJson = False) -> None:
     """Why a job waits, when it may start and what would start it now; of a job that was placed, why there."""
     with client() as yard:
         job = meant(yard, ref)
-        found = yard.explain(job.job_id)
+        found = yard.explain(job.job_id, at=at)
     if as_json:
         output.print_json(found.raw)
         return
     output.say(f"{job.job_id}  {job.name}: {found.state}" + (f" ({found.reason})" if found.reason else ""))
+    if found.since is not None:
+        output.say(f"  since {_when(found.since)}")
     _waiting(found)
     if found.state not in ("queued", "submitted") and found.receipt is not None:
         _receipt(found.receipt)

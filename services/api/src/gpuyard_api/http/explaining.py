@@ -1,16 +1,18 @@
 """Why a job is where it is, and what would become of one that is only thought of."""
 
 import json
+from datetime import datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Query
 from gpuyard_contracts.messages.explaining import ExplainAskV1, ExplainReplyV1, PlanAskV1, PlanReplyV1, WaitingV1
 from gpuyard_contracts.spec import JobSpec
-from gpuyard_contracts.types import TenantId
+from gpuyard_contracts.types import Instant, TenantId
 
 from gpuyard_api import problems
 from gpuyard_api.domain.access import Principal
-from gpuyard_api.domain.model import ENDED
+from gpuyard_api.domain.model import ENDED, Job
+from gpuyard_api.domain.past import moment
 from gpuyard_api.http.answers import problem_responses
 from gpuyard_api.http.context import TheYard, Who, Yard, bearer
 from gpuyard_api.http.jobs import visible_job
@@ -24,16 +26,22 @@ LOOKED_AT = 5000
 """So many events of a job are searched for its last receipt."""
 
 Spec = Annotated[JobSpec, Body(examples=[SPEC])]
+At = Annotated[Instant | None, Query(description="A past instant, such as 2030-01-31T12:00:00Z; without it, now.")]
 ForTenant = Annotated[TenantId | None, Query(description="Whose job it would be; for operators, who must name one.")]
 
 
-@router.get("/v1/jobs/{job_id}/explain", summary="Why a job is where it is", response_model=ExplainView, responses=problem_responses(404))
-async def explain_job(job_id: str, who: Who, yard: TheYard) -> ExplainView:
+@router.get(
+    "/v1/jobs/{job_id}/explain", summary="Why a job is where it is", response_model=ExplainView, responses=problem_responses(404, 422)
+)
+async def explain_job(job_id: str, who: Who, yard: TheYard, at: At = None) -> ExplainView:
     """Why the job waits: reason, place in the queue, what each node says with numbers, when it may start and what would start it now.
 
     Every suggestion was tried by a real decision. Of a job that was placed: the receipt of the last time.
+    With `at`: which state and reason were in force at that instant.
     """
     job, _ = await visible_job(yard, who, job_id)
+    if at is not None:
+        return await _past(yard, job, at)
     receipt = await _last_receipt(yard, job_id)
     if job.state in ENDED:
         return ExplainView(job_id=job_id, state=job.state, reason=job.reason, detail=job.detail, receipt=receipt)
@@ -75,6 +83,20 @@ def _ahead(yard: Yard, who: Principal, reply: WaitingV1) -> list[str]:
     """The jobs ahead, as far as the caller may know of them."""
     jobs = yard.engine.store.jobs
     return [job_id for job_id in reply.ahead if (job := jobs.get(job_id)) is not None and who.may_see(job.tenant)]
+
+
+async def _past(yard: Yard, job: Job, at: datetime) -> ExplainView:
+    """What was in force at that instant. Raises Problem for one before the job was asked for, or after now."""
+    if not job.submitted_at <= at <= yard.engine.now():
+        fix = f"take one from {job.submitted_at.isoformat()} to now"
+        raise problems.invalid(FieldError("at", "lies before the job was asked for, or is yet to come", fix))
+    found = moment(await yard.reads.job_events(job.job_id, 0, LOOKED_AT), at)
+    if found is None:
+        return ExplainView(job_id=job.job_id, state="submitted", at=at, since=job.submitted_at)
+    receipt = None if found.receipt is None else ReceiptView.model_validate(found.receipt)
+    return ExplainView(
+        job_id=job.job_id, state=found.state, reason=found.reason or None, detail=found.detail, receipt=receipt, at=at, since=found.since
+    )
 
 
 async def _last_receipt(yard: Yard, job_id: str) -> ReceiptView | None:

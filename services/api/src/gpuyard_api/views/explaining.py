@@ -150,7 +150,10 @@ class WaitingView(Answer):
 
 
 class ExplainView(WaitingView):
-    """Why a job is where it is. `receipt`: of its last placement, where there was one."""
+    """Why a job is where it is. `receipt`: of its last placement, where there was one.
+
+    Where a past instant was asked for: `at` is that instant, and what was in force then had been so `since`.
+    """
 
     model_config = ConfigDict(
         frozen=True, json_schema_extra=example(job_id=JOB, state="queued", **_WAITING, fleet_versions={NODE: 118}, receipt=None)
@@ -159,6 +162,8 @@ class ExplainView(WaitingView):
     job_id: str
     state: str
     receipt: ReceiptView | None = None
+    at: datetime | None = None
+    since: datetime | None = None
 
 
 class PlaceView(Answer):
