@@ -1,7 +1,7 @@
 """GPU that the node's CPU can no longer feed.
 
 A node with idle cards and no idle cores is idle for good. What its free CPU can feed is worked out from the mean cores of a GPU in the mix;
-four fifths of the mean are enough, since tasks differ.
+nine tenths of the mean are enough, since tasks differ.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from gpuyard_scheduler.domain.places import Ints, Places
 
 def cost(places: Places, outlook: Outlook) -> Ints:
     """How much more would be starved."""
-    idle, need = places.idle, outlook.cpu_of_gpu * 4 // 5
+    idle, need = places.idle, outlook.cpu_of_gpu * 9 // 10
     after = _starved(idle - places.taken, places.cpu - places.ask.cpu_milli, need)
     return after - _starved(idle, places.cpu, need)
 
