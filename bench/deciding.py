@@ -16,7 +16,7 @@ from gpuyard_scheduler.domain.ask import ask_of
 from gpuyard_scheduler.domain.decide import Plan, decide, stamp_of
 from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.lives import Lives
-from gpuyard_scheduler.domain.model import CardFacts, Job, Kind, NodeFacts, Reservation, Start, Tenant, millis
+from gpuyard_scheduler.domain.model import CardFacts, Job, NodeFacts, Reservation, Slot, Start, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.queue import Queue
 from gpuyard_scheduler.domain.quota import Usage
@@ -67,7 +67,7 @@ class Yard:
         self.tenants = {f"t{number}": Tenant(f"t{number}", sla=SLAS[number % 3], weight=50 + number) for number in range(TENANTS)}
         self.jobs: dict[str, Job] = {}
         self.live: list[str] = []
-        self.reservations: dict[Kind, Reservation] = {}
+        self.reservations: dict[Slot, Reservation] = {}
         self.version = 0
         self.cycles = 0
         self.spent_s = 0.0

@@ -166,6 +166,54 @@ def test_room_that_was_made_is_kept() -> None:
     assert [start.job_id for start in third.starts] == ["head"]
 
 
+def test_a_claimant_that_may_not_start_any_more_lets_the_room_go() -> None:
+    """Its tenant's quota has filled meanwhile: others take the room, and claim the rest."""
+    nodes, evil = [node("a", 1), node("b", 1)], Tenant("evil", quota_milli=1000)
+    claimant = job("head", 1, "evil")
+    first = _decide(nodes[:1], [_runs("spot", "a", spot=True), claimant], evil)
+    assert first.evictions == {"spot": "head"}
+    filled = _runs("other", "b", tenant="evil")
+    second = _decide(nodes, [filled, claimant, job("spot", 1, spot=True)], evil, reservations=first.reservations)
+    assert [start.job_id for start in second.starts] == ["spot"]
+    assert not any(kept.job_id for kept in second.reservations.values())
+
+
+def test_a_slow_victim_holds_up_nobody_else() -> None:
+    """Two claims of one kind of card go side by side, on different nodes, with different victims."""
+    nodes = [node("a", 1), node("b", 1)]
+    slow, other = _runs("slow", "a", spot=True, tenant="t"), _runs("other", "b", spot=True, tenant="t", ran=7200)
+    first = _decide(nodes, [slow, other, job("one", 1)])
+    assert first.evictions == {"slow": "one"}
+    leaving = replace(slow, state="stopping")
+    second = _decide(nodes, [leaving, other, job("one", 1), job("two", 1, "beta")], reservations=first.reservations)
+    assert second.evictions == {"other": "two"}
+    both = _decide(nodes, [slow, other, job("one", 1), job("two", 1, "beta")])
+    assert both.evictions == {"slow": "one", "other": "two"}
+
+
+def test_claims_at_once_do_not_take_more_than_was_borrowed() -> None:
+    """What is on its way out is counted: the borrower keeps its guarantee, whoever claims at the same time."""
+    lenders = [Tenant(name, guarantee_milli=1000) for name in ("x", "y", "z")]
+    borrower = Tenant("b", guarantee_milli=1000)
+    nodes = [node(name, 1) for name in "mno"]
+    running = [_runs(f"r{name}", name, tenant="b") for name in "mno"]
+    claims = [job(f"c{name}", 1, name) for name in ("x", "y", "z")]
+    at_once = _decide(nodes, [*running, *claims], borrower, *lenders)
+    assert len(at_once.evictions) == 2
+    left = [replace(one, state="stopping") if one.job_id in at_once.evictions else one for one in running]
+    later = _decide(nodes, [*left, *claims], borrower, *lenders, reservations=at_once.reservations)
+    assert not later.evictions
+
+
+def test_an_older_job_of_the_same_line_may_take_the_room() -> None:
+    """It asks for the same and stands before; the room is not kept from it, nor kept any longer once it has it."""
+    nodes, head = [node("a", 1)], job("head", 1)
+    first = _decide(nodes, [_runs("spot", "a", spot=True, tenant="t"), head])
+    second = _decide(nodes, [head, job("older", 1, waited=50)], reservations=first.reservations)
+    assert [start.job_id for start in second.starts] == ["older"]
+    assert not any(kept.job_id for kept in second.reservations.values())
+
+
 def _released(yard: Yard, job_id: str, reason: Any = "stopped", **other: Any) -> list[Any]:
     """Placement tells that the job's last attempt has let go."""
     plan = yard.plan(job_id)

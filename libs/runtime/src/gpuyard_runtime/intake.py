@@ -5,7 +5,9 @@ longer, or one that has messages of which none comes, makes the service not read
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -37,6 +39,21 @@ STILL_SECONDS = 10.0
 """How long nothing may come of a durable that has messages for us."""
 MAX_WAITING_ASKS = 5000
 MAX_INQUIRIES = 64
+INQUIRY_SECONDS = 3.0
+"""Nobody waits longer for an answer."""
+LONGEST_BREATH_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry(Generic[S]):
+    """A question that waits for its turn."""
+
+    kind: type[Ask]
+    inquirer: Inquirer[S]
+    subject: str
+    reply: bytes
+    body: bytes
+    at: float
 
 
 class Intake(Generic[S]):
@@ -64,7 +81,8 @@ class Intake(Generic[S]):
         self._ends: list[Callable[[], Any]] = []
         self._gone_at: dict[str, float] = {}
         self._watcher: asyncio.Task[None] | None = None
-        self._inquiries: set[asyncio.Task[None]] = set()
+        self._inquiries: deque[Inquiry[S]] = deque()
+        self._inquirers: set[asyncio.Task[None]] = set()
         self._log = log_of("intake")
 
     async def open(self) -> None:
@@ -149,23 +167,38 @@ class Intake(Generic[S]):
         self._loop.put(Asked(ask, answerer, send, self._new_id(), _traceparent(headers)))
 
     def _on_inquiry(self, kind: type[Ask], inquirer: Inquirer[S], subject: bytes, reply: bytes, headers: bytes, body: bytes) -> None:
-        send = partial(self._reply, reply)
         if len(self._inquiries) >= MAX_INQUIRIES:
-            send(Refused("busy", "too many wait; try again"))
+            self._reply(reply, Refused("busy", "too many wait; try again"))
             return
+        self._inquiries.append(Inquiry(kind, inquirer, subject.decode("utf-8", "replace"), reply, body, asyncio.get_running_loop().time()))
+        if len(self._inquirers) < self._service.inquiries_at_once:
+            task = asyncio.create_task(self._inquire())
+            self._inquirers.add(task)
+            task.add_done_callback(self._inquirers.discard)
 
-        async def answer() -> None:
-            try:
-                send(await inquirer(read_ask(kind, subject.decode("utf-8", "replace"), body), self._reading()))
-            except Exception as error:
-                refused = refusal_of(meaning(error))
-                if refused.reason == "internal":
-                    self._log.error("inquiry_failed", type=kind.TYPE, exc_info=error)
-                send(refused)
+    async def _inquire(self) -> None:
+        """Answer what is asked, one after the other, each in a turn of its own: the service's own work goes on in between for as long.
 
-        task = asyncio.create_task(answer())
-        self._inquiries.add(task)
-        task.add_done_callback(self._inquiries.discard)
+        Who has waited longer than anybody does has gone.
+        """
+        now = asyncio.get_running_loop().time
+        while self._inquiries:
+            asked = self._inquiries.popleft()
+            if now() - asked.at > INQUIRY_SECONDS:
+                continue
+            began = now()
+            await self._answer(asked)
+            await asyncio.sleep(min(now() - began, LONGEST_BREATH_SECONDS))
+
+    async def _answer(self, asked: "Inquiry[S]") -> None:
+        try:
+            ask = read_ask(asked.kind, asked.subject, asked.body)
+            self._reply(asked.reply, await asked.inquirer(ask, self._reading()))
+        except Exception as error:
+            refused = refusal_of(meaning(error))
+            if refused.reason == "internal":
+                self._log.error("inquiry_failed", type=asked.kind.TYPE, exc_info=error)
+            self._reply(asked.reply, refused)
 
     def _reply(self, to: bytes, answer: Shape | Refused) -> None:
         headers, body = write_refusal(answer) if isinstance(answer, Refused) else write_answer(answer)

@@ -194,7 +194,8 @@ class Service(Generic[S]):
     - `asks`: request/reply on core NATS, answered after the commit. `reject` or an error refuses this one only.
     - `meanwhile`: how an ask is answered while the database is away, where the ordinary answer would change something: it must change and
       say nothing. Without one, or where it rejects, the asker hears that it cannot be done now.
-    - `inquiries`: request/reply without a unit: read the store or the database, change nothing.
+    - `inquiries`: request/reply without a unit: read the store or the database, change nothing; so many of them at once
+      (`inquiries_at_once`: 1 where they think rather than read, since nothing else goes on meanwhile).
     - `after_unit`: at the end of every unit, before it is written: decisions over the whole state. It must depend on the state alone: if it
       fails the unit commits without it, /readyz says so, and it runs again with the next one.
     - `on_load`: once, in the first unit after start. `on_malformed`: something unreadable came (it is dead-lettered anyway).
@@ -216,6 +217,7 @@ class Service(Generic[S]):
     asks: Mapping[type[Ask], Answerer[S]] = field(default_factory=dict[type[Ask], Answerer[S]])
     meanwhile: Mapping[type[Ask], Answerer[S]] = field(default_factory=dict[type[Ask], Answerer[S]])
     inquiries: Mapping[type[Ask], Inquirer[S]] = field(default_factory=dict[type[Ask], Inquirer[S]])
+    inquiries_at_once: int = 16
     ticks: tuple[Tick[S], ...] = ()
     on_malformed: Callable[[Unreadable, Tx[S]], None] | None = None
     on_given_up: Callable[[Envelope[Any], Tx[S]], None] | None = None

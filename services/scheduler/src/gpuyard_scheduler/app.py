@@ -27,6 +27,7 @@ def service(policy: Policy | None = None) -> Service[SchedulerStore]:
         handlers=HANDLERS,
         hears=HEARS,
         inquiries={ExplainAskV1: on_explain, PlanAskV1: on_plan, QueueAskV1: on_queue},
+        inquiries_at_once=1,
         ticks=TICKS,
         on_malformed=on_malformed,
         on_given_up=on_given_up,

@@ -19,7 +19,7 @@ from gpuyard_scheduler.domain.estimate import Accuracy
 from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.lives import Lives
 from gpuyard_scheduler.domain.mix import WINDOW, Mix
-from gpuyard_scheduler.domain.model import EPOCH, Job, Kind, Reservation, Tenant, millis
+from gpuyard_scheduler.domain.model import EPOCH, Job, Reservation, Slot, Tenant, millis
 from gpuyard_scheduler.domain.policy import Policy
 from gpuyard_scheduler.domain.queue import Queue
 from gpuyard_scheduler.domain.quota import Usage
@@ -144,7 +144,7 @@ class SchedulerStore(Store):
         """When this process read its rows: what it has heard since may be but a part of what there is."""
         self.deadlines: list[tuple[int, str]] = []
         """(ms, job) of run-time limits, as a heap; entries of jobs that run no more are passed over."""
-        self.reservations: dict[Kind, Reservation] = {}
+        self.reservations: dict[Slot, Reservation] = {}
         self.reservations_version = 0
         self.told_in: tuple[int, int] = (0, 0)
         """Second, and how many waiting reasons were said in it."""
@@ -288,6 +288,6 @@ def _until_ms(job: Job) -> int | None:
     return millis(job.started_at) + (job.spec.max_seconds + job.spec.grace_seconds) * 1000
 
 
-def _kept(reservations: dict[Kind, Reservation]) -> dict[Kind, tuple[Any, ...]]:
+def _kept(reservations: dict[Slot, Reservation]) -> dict[Slot, tuple[Any, ...]]:
     """What a reservation changes for others."""
-    return {kind: (kept.job_id, kept.nodes, kept.start_ms) for kind, kept in reservations.items() if kept.job_id}
+    return {slot: (kept.job_id, kept.nodes, kept.start_ms) for slot, kept in reservations.items() if kept.job_id}

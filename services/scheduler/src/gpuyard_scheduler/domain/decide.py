@@ -16,7 +16,7 @@ from gpuyard_scheduler.domain.ask import need, takes
 from gpuyard_scheduler.domain.capacity import settled
 from gpuyard_scheduler.domain.evict import Claim, Eviction, Rights, evict
 from gpuyard_scheduler.domain.fleet import Kinds
-from gpuyard_scheduler.domain.model import Ask, Kind, RankPlan, Reservation, Start, Verdict, Why
+from gpuyard_scheduler.domain.model import Ask, Kind, RankPlan, Reservation, Slot, Start, Verdict, Why
 from gpuyard_scheduler.domain.order import Place, place_of
 from gpuyard_scheduler.domain.place import NOBODY, place
 from gpuyard_scheduler.domain.policy import Policy
@@ -41,7 +41,7 @@ class Plan:
     starts: tuple[Start, ...]
     evictions: dict[str, str]
     verdicts: dict[GroupKey, Verdict | None]
-    reservations: dict[Kind, Reservation]
+    reservations: dict[Slot, Reservation]
     is_capped: bool
 
 
@@ -88,11 +88,11 @@ class _Cycle:
         self.starts: list[Start] = []
         self.evictions: dict[str, str] = {}
         self.verdicts: dict[GroupKey, Verdict | None] = {}
-        self.kept: dict[Kind, Reservation] = {}
+        self.kept: dict[Slot, Reservation] = {}
         self.heads: list[tuple[Place, str]] = []
         self._lines: dict[str, list[_Head]] = {}
         self._used: dict[str, Used] = {}
-        self._holders: dict[Kind, Place] = {}
+        self._holders: dict[Slot, Place] = {}
         self._is_let_go = False
         self._claims = 0
         self._weakest = snapshot.lives.weakest()
@@ -120,16 +120,16 @@ class _Cycle:
     def _keep(self) -> None:
         """Take over what is kept for jobs that still wait; a kind whose job is gone only remembers when it was planned."""
         queue, now = self.snapshot.queue, self.snapshot.now_ms
-        for kind, kept in self.snapshot.reservations.items():
+        for slot, kept in self.snapshot.reservations.items():
             spot = queue.spots.get(kept.job_id)
             if spot is not None:
                 group, aged = spot
-                self.kept[kind] = kept
-                self._holders[kind] = self._place(group.tenant, (-group.rank, aged, kept.job_id, 0, group))
+                self.kept[slot] = kept
+                self._holders[slot] = self._place(group.tenant, (-group.rank, aged, kept.job_id, 0, group))
                 continue
             self._is_let_go = self._is_let_go or bool(kept.job_id)
-            if now < kept.planned_ms + self.policy.replan * 1000:
-                self.kept[kind] = kept._replace(job_id="", nodes=NOBODY, start_ms=None)
+            if not kept.evicting and now < kept.planned_ms + self.policy.replan * 1000:
+                self.kept[slot] = kept._replace(job_id="", nodes=NOBODY, start_ms=None)
 
     def _gather(self) -> None:
         """The heads of all lines that must be looked at; where nothing can start, only verdicts."""
@@ -163,9 +163,10 @@ class _Cycle:
         ask = settled(group.ask, self.fleet, self.snapshot.tenants.get(group.tenant))
         kinds, verdict = self._affordable(group.tenant, ask)
         if verdict is not None:
+            self._drop(group, job_id)
             self.verdicts[group.key] = verdict
             return False
-        barred = self._barred(where, job_id, ask)
+        barred = self._barred(where, group, job_id, ask)
         found = self._try(ask, kinds, barred)
         if isinstance(found, int):
             self.verdicts[group.key] = self._blocked(where, group, job_id, ask, kinds, barred, found)
@@ -187,16 +188,31 @@ class _Cycle:
         within = tuple(item for item, above in zip(kinds, why, strict=True) if above is None)
         return within, None if within else Verdict("quota", why[0] or "")
 
-    def _barred(self, where: Place, job_id: str, ask: Ask) -> frozenset[str]:
+    def _is_mine(self, kept: Reservation, group: Group, job_id: str) -> bool:
+        """Whether it is kept for this job; room that others made is anybody's of the same line, since they ask for the same."""
+        if kept.job_id == job_id or not kept.evicting:
+            return kept.job_id == job_id
+        spot = self.snapshot.queue.spots.get(kept.job_id)
+        return spot is not None and spot[0] is group
+
+    def _drop(self, group: Group, job_id: str) -> None:
+        """Keep nothing for the job any more; a kind that was planned for it remembers when."""
+        for slot, kept in list(self.kept.items()):
+            if kept.job_id and self._is_mine(kept, group, job_id):
+                del self.kept[slot], self._holders[slot]
+                if not kept.evicting:
+                    self.kept[slot] = kept._replace(job_id="", nodes=NOBODY, start_ms=None)
+
+    def _barred(self, where: Place, group: Group, job_id: str, ask: Ask) -> frozenset[str]:
         """Nodes kept for jobs that go before this one and that it could delay; and those on which others have made room, for whoever."""
         if not self._holders:
             return NOBODY
         nodes = [
             kept.nodes
-            for kind, kept in self.kept.items()
+            for slot, kept in self.kept.items()
             if kept.job_id
-            and kept.job_id != job_id
-            and (kept.evicting or self._holders[kind] < where)
+            and not self._is_mine(kept, group, job_id)
+            and (kept.evicting or self._holders[slot] < where)
             and not may_backfill(ask, kept, self.snapshot.now_ms, self.policy)
         ]
         return frozenset().union(*nodes) if nodes else NOBODY
@@ -217,10 +233,7 @@ class _Cycle:
         self.starts.append(start)
         self._used[tenant] = used_with(self._used, tenant, self.snapshot.usage.of(tenant), *size)
         self.verdicts[group.key] = None
-        for kind, kept in list(self.kept.items()):
-            if kept.job_id == job_id:
-                self.kept[kind] = kept._replace(job_id="", nodes=NOBODY, start_ms=None)
-                del self._holders[kind]
+        self._drop(group, job_id)
 
     def _seen(self, ranks: tuple[RankPlan, ...]) -> dict[str, int]:
         return {plan.node_id: self.fleet.nodes[plan.node_id].facts.version for plan in ranks}
@@ -242,45 +255,40 @@ class _Cycle:
     def _claim(self, where: Place, group: Group, job_id: str, ask: Ask, kinds: Kinds) -> Verdict | int | None:
         """The verdict on a head for which others make room; when to look again where they may have to later; None where nobody has to."""
         now, again_ms = self.snapshot.now_ms, self.snapshot.now_ms + 1000
-        mine = next((kept for kept in self.kept.values() if kept.job_id == job_id and kept.evicting), None)
-        if mine is not None and mine.evicting & self.snapshot.lives.leaving:
-            return verdicts.preempting(len(mine.evicting & self.snapshot.lives.leaving), again_ms)
+        lives = self.snapshot.lives
+        mine = next((kept for kept in self.kept.values() if kept.evicting and self._is_mine(kept, group, job_id)), None)
+        if mine is not None and mine.evicting & lives.leaving:
+            return verdicts.preempting(len(mine.evicting & lives.leaving), again_ms)
         if mine is not None:  # they are gone, and it was not enough: begin anew
-            del self.kept[mine.kind], self._holders[mine.kind]
+            self._drop(group, job_id)
         if self.policy.preempt == "none":
             return None
-        free = tuple(item for item in kinds if not self._is_claimed(item[0], job_id))
         own = Claim(job_id=job_id, tenant=group.tenant, rank=group.rank, milli=need(ask, kinds[0][0])[0])
-        rights = Rights(own, self.snapshot.tenants, self._used_by, self.snapshot.lives, now, self.policy)
-        if not free or rights.is_hopeless(self._weakest):
+        rights = Rights(own, self.snapshot.tenants, self._used_by, lives, self.evictions, now, self.policy)
+        if rights.is_hopeless(self._weakest):
             return None
         if self._claims >= self.policy.claims_per_cycle:
             return Verdict("not-considered-yet", "is looked at in one of the next cycles", again_ms)
         self._claims += 1
-        barred = self._kept_before(where)
-        found = evict(own, ask, self.fleet, free, barred, rights, self.snapshot.lives, now, self.policy)
+        found = evict(own, ask, self.fleet, kinds, self._kept_before(where), rights, lives, now, self.policy)
         if found is None:
             return min(rights.again_ms or now + self.policy.replan * 1000, now + self.policy.replan * 1000)
-        return self._carry_out(found, where, job_id, again_ms)
+        return self._carry_out(found, where, group, job_id, again_ms)
 
-    def _carry_out(self, found: Eviction, where: Place, job_id: str, again_ms: int) -> Verdict:
+    def _carry_out(self, found: Eviction, where: Place, group: Group, job_id: str, again_ms: int) -> Verdict:
         """Note who yields, and keep the nodes."""
         self.evictions.update(dict.fromkeys(found.victims, job_id))
-        for kept in [kept for kept in self.kept.values() if kept.job_id == job_id]:
-            del self.kept[kept.kind], self._holders[kept.kind]
-        leaving = frozenset(found.victims) | self.snapshot.lives.leaving
-        self.kept[found.kind] = Reservation(found.kind, job_id, found.nodes, None, self.snapshot.now_ms, leaving)
-        self._holders[found.kind] = where
+        self._drop(group, job_id)
+        lives = self.snapshot.lives
+        there = {job_id for job_id in lives.leaving if any(plan.node_id in found.nodes for plan in lives.by_job[job_id].plans)}
+        slot, leaving = (found.kind, job_id), frozenset(found.victims) | there
+        self.kept[slot] = Reservation(found.kind, job_id, found.nodes, None, self.snapshot.now_ms, leaving)
+        self._holders[slot] = where
         return verdicts.preempting(len(leaving), again_ms)
 
-    def _is_claimed(self, kind: Kind, job_id: str) -> bool:
-        """Whether others make, or have made, room there for another job that was not looked at since."""
-        kept = self.kept.get(kind, NEVER)
-        return bool(kept.job_id) and kept.job_id != job_id and bool(kept.evicting)
-
     def _kept_before(self, where: Place) -> frozenset[str]:
-        """Nodes that are kept for jobs before this one."""
-        nodes = [kept.nodes for kind, kept in self.kept.items() if kept.job_id and self._holders[kind] < where]
+        """Nodes that are kept for jobs before this one, and those on which others make room."""
+        nodes = [kept.nodes for slot, kept in self.kept.items() if kept.job_id and (kept.evicting or self._holders[slot] < where)]
         return frozenset().union(*nodes)
 
     def _would_fit(self, ask: Ask, kinds: Kinds) -> bool:
@@ -295,31 +303,29 @@ class _Cycle:
         due_ms = where[4] // 1000 + self.policy.reserve_after[group.priority] * 1000
         if now < due_ms:
             return due_ms
-        mine = [kept for kept in self.kept.values() if kept.job_id == job_id]
-        if mine and now < mine[0].planned_ms + replan_ms and self._are_open(mine[0].nodes):
-            return mine[0].planned_ms + replan_ms
+        mine = [(slot, kept) for slot, kept in self.kept.items() if kept.job_id == job_id]
+        if mine and now < mine[0][1].planned_ms + replan_ms and self._are_open(mine[0][1].nodes):
+            return mine[0][1].planned_ms + replan_ms
         free = tuple(item for item in kinds if self._is_free_for(item[0], where, job_id, now - replan_ms))
         if not free:
             return now + replan_ms
-        for kept in mine:
-            del self.kept[kept.kind], self._holders[kept.kind]
+        for slot, _ in mine:
+            del self.kept[slot], self._holders[slot]
         made = reserve(job_id, ask, self.fleet, free, self._kept_before(where), now, self.policy)
         for kind, _ in free:
-            if self.kept.get(kind, NEVER).job_id == "":
-                self.kept[kind] = Reservation(kind, "", NOBODY, None, now)
+            if self.kept.get((kind, ""), NEVER).job_id == "":
+                self.kept[kind, ""] = Reservation(kind, "", NOBODY, None, now)
         if made is not None:
-            self.kept[made.kind] = made
-            self._holders[made.kind] = where
+            self.kept[made.kind, ""] = made
+            self._holders[made.kind, ""] = where
         return now + replan_ms
 
     def _is_free_for(self, kind: Kind, where: Place, job_id: str, planned_before_ms: int) -> bool:
         """Whether room of this kind may be planned for the job: nobody before it has a plan there, and the last one is old enough."""
-        kept = self.kept.get(kind)
+        kept = self.kept.get((kind, ""))
         if kept is None or kept.job_id == job_id:
             return True
-        if self._is_claimed(kind, job_id):
-            return False
-        if kept.job_id and self._holders[kind] < where:
+        if kept.job_id and self._holders[kind, ""] < where:
             return False
         return bool(kept.job_id) or kept.planned_ms <= planned_before_ms
 

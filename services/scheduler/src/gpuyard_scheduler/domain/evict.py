@@ -14,7 +14,7 @@ work to lose, then the youngest; the whole gang counts together, and what is lea
 run for the policy's minimum, or if the job would still not fit.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -50,17 +50,28 @@ class Claim:
 
 
 class Rights:
-    """Who must yield to a claim. `used` is what tenants use, with what the present cycle has planned."""
+    """Who must yield to a claim. `used` is what tenants use, with what this cycle has planned; `told`: who yields to others already."""
 
     def __init__(
-        self, claim: Claim, tenants: Mapping[str, Tenant], used: Callable[[str], Used], lives: Lives, now_ms: int, policy: Policy
+        self,
+        claim: Claim,
+        tenants: Mapping[str, Tenant],
+        used: Callable[[str], Used],
+        lives: Lives,
+        told: Collection[str],
+        now_ms: int,
+        policy: Policy,
     ) -> None:
         self._claim = claim
         self._tenants = tenants
         self._lives = lives
         self._now_ms = now_ms
         self._policy = policy
+        self._told = told
         self._left: dict[str, int] = {}
+        for job_id in {*lives.leaving, *told}:  # what is on its way out is not there to be taken
+            live = lives.by_job[job_id]
+            self._left[live.tenant] = self._left.get(live.tenant, used(live.tenant).milli) - live.milli
         self._lost = 0
         self.again_ms: int | None = None
         """When the first of those will have run for its minimum that had not when it was looked at."""
@@ -89,7 +100,7 @@ class Rights:
         """Whether this one must yield, those left aside that were chosen before."""
         policy, claim = self._policy, self._claim
         least = policy.min_run_spot if live.rank == SPOT_RANK else policy.min_run
-        if live.started_ms is None or live.is_leaving:
+        if live.started_ms is None or live.is_leaving or live.job_id in self._told:
             return False
         ripe_ms = live.started_ms + least * 1000
         if ripe_ms > self._now_ms:

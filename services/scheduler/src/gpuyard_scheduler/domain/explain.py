@@ -159,6 +159,6 @@ def _kept_from(job_id: str, ask: Ask, mine: Place, snapshot: Snapshot, policy: P
         spot = snapshot.queue.spots.get(kept.job_id)
         if spot is None or kept.job_id == job_id or may_backfill(ask, kept, snapshot.now_ms, policy):
             continue
-        if _place(spot[0], spot[1], kept.job_id, snapshot, policy) < mine:
+        if kept.evicting or _place(spot[0], spot[1], kept.job_id, snapshot, policy) < mine:
             nodes |= kept.nodes
     return frozenset(nodes)

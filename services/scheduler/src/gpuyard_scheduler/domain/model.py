@@ -234,6 +234,10 @@ class Why(NamedTuple):
     barred: frozenset[str]
 
 
+Slot = tuple[Kind, str]
+"""Where a reservation is filed: its kind, and the job where others make room for it; empty for the one job that a kind is planned for."""
+
+
 class Start(NamedTuple):
     """One job to be started. `seen`: the version of each planned node's state."""
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from gpuyard_scheduler.domain.fleet import Fleet
 from gpuyard_scheduler.domain.lives import Lives
-from gpuyard_scheduler.domain.model import Kind, Reservation, Tenant
+from gpuyard_scheduler.domain.model import Reservation, Slot, Tenant
 from gpuyard_scheduler.domain.queue import Queue
 from gpuyard_scheduler.domain.quota import Usage
 from gpuyard_scheduler.domain.scoring import Scoring
@@ -23,7 +23,7 @@ class Snapshot:
     tenants: Mapping[str, Tenant]
     usage: Usage
     lives: Lives = field(default_factory=Lives)
-    reservations: Mapping[Kind, Reservation] = field(default_factory=dict[Kind, Reservation])
+    reservations: Mapping[Slot, Reservation] = field(default_factory=dict[Slot, Reservation])
     reservations_version: int = 0
     is_blind: bool = False
     scoring: Scoring = DEFAULT_SCORING

@@ -22,7 +22,7 @@ from gpuyard_scheduler.domain.snapshot import Snapshot
 
 MOST_TOLD = 5
 MOST_DECISIONS = 40
-FEWEST_DECISIONS = 8
+FEWEST_DECISIONS = 3
 WORK = 400_000
 """Rows of the board and lines of the queue that all decisions may look at together."""
 MOST_OWN_JOBS = 4
