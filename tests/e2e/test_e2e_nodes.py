@@ -87,7 +87,7 @@ def test_a_hot_card_is_left_and_comes_back(yard: Yard) -> None:
     """Heat: incident with evidence, cordon by it, the job elsewhere from its checkpoint; cooled down, all of it is undone."""
     script = (
         "n=$(cat $GPUYARD_CHECKPOINT_DIR/n 2>/dev/null || echo 0); echo from $n; "
-        "while [ $n -lt 60 ]; do n=$((n+1)); echo $n > $GPUYARD_CHECKPOINT_DIR/n; sleep 0.1; done"
+        "while [ $n -lt 120 ]; do n=$((n+1)); echo $n > $GPUYARD_CHECKPOINT_DIR/n; sleep 0.1; done"
     )
     job = yard.shell(script)
     first = yard.running(job).placement[0]

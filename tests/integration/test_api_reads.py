@@ -137,7 +137,7 @@ async def test_the_memory_answers_as_agreed(check: Callable[[Reads], Awaitable[N
 
 def test_what_was_written_is_loaded(on_database: Any) -> None:
     """Every table comes back as it was; of jobs the live ones and those that have just ended."""
-    tenant = Tenant("acme", 3, "Ä", "gold", 7, None, 0, 5, 6, True, AT, AT)
+    tenant = Tenant("acme", 3, "Ä", "gold", 7, None, 0, 4000, 5, 6, True, AT, AT)
     token = Token("d", "tok-1", "tenant", "acme", "ci", "gpy_abcd", AT, "operator/x", AT)
     incident = Incident("inc-1", "gpu-hot", "n1", None, "evict", "91 °C", AT)
 
