@@ -36,7 +36,7 @@ down: .venv/.ready ## stop it; its state stays in .gpuyard
 logs: .venv/.ready ## show the services' logs
 	@$(BIN)/gpuyard-local logs
 
-test: .venv/.ready ## run every test (about ten minutes on two cores)
+test: .venv/.ready ## run every test (about eight minutes on two cores)
 	@$(BIN)/pytest -q $(TESTS)
 
 check: .venv/.ready ## format, lint, types, imports, unit tests

@@ -34,4 +34,6 @@ async def main(credentials: str, tenant: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:  # the file with the credentials, the tenant
+        sys.exit(__doc__)
     asyncio.run(main(*sys.argv[1:]))

@@ -85,9 +85,9 @@ def test_explain_of_a_running_job_shows_why_it_lies_there(api: Api, run: Run) ->
     api.on("GET", f"/v1/jobs/{job('a')['job_id']}/explain", {"job_id": job("a")["job_id"], "state": "running", "receipt": RECEIPT})
     shown = run("explain", "train").stdout
     for part in (
-        "receipt c3a1b2d4e5f6",
-        "9 places fitted, 1 taken",
-        "urgency 3/4, share 1.25 %",
+        "placed on 1 of 9 nodes that had the room (receipt c3a1b2d4e5f6)",
+        "waited 0.75 of what is promised",
+        "1.25 % by weight",
         "t4-1",
         "taken",
         "next best",

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from gpuyard.results import Explanation, Planned
 
 _NAMES = 3
+_TERMS = {
+    "waste": "rests of cards that no usual job fills",
+    "starved": "cards without the cores to use them",
+    "kept": "nodes broken up that larger jobs want whole",
+    "apart": "cards that are not linked with each other",
+    "fragment": "cards of no use to the next job",
+    "pack": "idle cards left on the node",
+    "spread": "idle cards left on the node, the more the better",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -50,7 +59,7 @@ def explain(ref: Ref, at: At = None, as_json: AsJson = False) -> None:
         output.say(f"  since {_when(found.since)}")
     _waiting(found)
     if found.state not in ("queued", "submitted") and found.receipt is not None:
-        _receipt(found.receipt)
+        _receipt(found.receipt, "placed")
 
 
 def plan(
@@ -78,7 +87,7 @@ def plan(
         for place in planned.places:
             output.say(f"  rank {place['rank']} on {place['node_id']}: {', '.join(place['gpu_uuids'])}")
         if planned.receipt is not None:
-            _receipt(planned.receipt)
+            _receipt(planned.receipt, "would be placed")
 
 
 def _waiting(found: "Explanation | Planned") -> None:
@@ -126,20 +135,22 @@ def _estimate(row: Mapping[str, Any]) -> None:
     if accuracy["number"]:
         median, p90 = accuracy["median_ms"] / 1000, accuracy["p90_ms"] / 1000
         measured = f"the last {accuracy['number']} estimates were off by {median:.0f} s (median), {p90:.0f} s (p90)"
-    output.say(f"  start: {until}; {row['assumption']}; {measured}")
+    output.say(f"  start: {until}, if {row['assumption']}")
+    output.say(f"         {measured}")
 
 
 def _when(at: datetime) -> str:
     return f"{at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _receipt(row: Mapping[str, Any]) -> None:
-    """Why there: how many places fitted, how the chosen one and the next best compared, in what each term said."""
-    turn = row["turn"]
-    output.say(
-        f"  placed by receipt {row['inputs'][:12]}: {row['fits']} places fitted, {row['nodes']} taken; "
-        f"its turn by rank {turn['rank']}, urgency {turn['urgency']}/4, share {turn['share_ppm'] / 10_000:.2f} %"
-    )
+def _receipt(row: Mapping[str, Any], verb: str) -> None:
+    """Why there: how many places fitted; where there was a choice, how the chosen one and the next best compared, term by term."""
+    turn, fits = row["turn"], row["fits"]
+    output.say(f"  {verb} on {row['nodes']} of {fits} {'node' if fits == 1 else 'nodes'} that had the room (receipt {row['inputs'][:12]})")
+    waited, share = turn["urgency"] / 4, turn["share_ppm"] / 10_000
+    output.say(f"  its turn: priority {turn['rank']}, waited {waited:.2f} of what is promised, its tenant uses {share:.2f} % by weight")
+    if fits <= row["nodes"]:
+        return
     best = min(one["score"] for one in (*row["chosen"], *row["runners_up"]))
     terms = sorted({name for one in (*row["chosen"], *row["runners_up"]) for name in one["terms"]})
     rows = [
@@ -148,4 +159,5 @@ def _receipt(row: Mapping[str, Any]) -> None:
         for one in some
     ]
     output.table(("NODE", "", "BEHIND", *(name.upper() for name in terms)), rows, whole=("NODE", ""))
-    output.say("  behind the best by so many steps; terms in GPUs that the place would cost")
+    output.say("  BEHIND: the score less the best one; the terms are GPUs that would stay unused because of the place:")
+    output.say("  " + "; ".join(f"{name.upper()} {_TERMS[name]}" for name in terms if name in _TERMS))
